@@ -70,6 +70,118 @@ class ParallelEnvironment:
     daemon_forks_slaves: bool = False
 
 
+# One line of the host file: host slots [queue [column 4]]; sge_pe(5), "$pe_hostfile".
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SLOTS = re.compile(r"[0-9]{1,6}")
+
+
+def read_allocation(environ: Mapping[str, str]) -> Allocation:
+    """Read what the scheduler granted to this job: the file that PE_HOSTFILE names, and the job's variables.
+
+    JOB_ID 17 becomes "17", or "17.3" in task 3 of an array job (SGE_TASK_ID).
+    Raises UserError outside a parallel job, or where file and variables make no sense.
+    """
+    path = environ.get("PE_HOSTFILE")
+    if not path:
+        raise UserError(_why_no_host_file(environ))
+    try:
+        with open(path, encoding="utf-8", errors="backslashreplace") as lines:
+            hosts = parse_hostfile(lines.read(), path)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}: this host file exists on the master host only, "
+                        "while the job runs") from error
+    _check_slots(environ.get("NSLOTS", ""), hosts, path)
+    return Allocation(_job_id(environ), environ.get("JOB_NAME", "tf_submit"), hosts)
+
+
+def local_allocation(slots: int, job_name: str, host: str, job_id: str = "local") -> Allocation:
+    """The allocation of a run without a scheduler: so many slots on this machine, named ``host``."""
+    return Allocation(job_id, job_name, (Host(host, slots),))
+
+
+def parse_hostfile(text: str, path: str) -> tuple[Host, ...]:
+    """Merge the lines of a host file, one per queue instance, into hosts in first-seen order.
+
+    >>> parse_hostfile("n1 1 all.q@n1 0,1\\nn2 2\\nn1 3 fat.q@n1 0,1\\n", "pe_hostfile")[0]
+    Host(name='n1', slots=4, queues=('all.q@n1', 'fat.q@n1'), binding=('0,1',))
+    """
+    hosts: dict[str, Host] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            found = _parse_host(line, f"{path}:{number}")
+            hosts[found.name] = _merge(hosts.get(found.name), found)
+    if not hosts:
+        raise UserError(f"{path}: the host file is empty: it should hold one line "
+                        "\"host slots queue binding\" for each granted queue instance")
+    return tuple(hosts.values())
+
+
+def parse_pe(text: str) -> ParallelEnvironment:
+    """Read what `qconf -sp NAME` prints; attributes that this scheduler does not know keep their defaults.
+
+    >>> parse_pe("pe_name  tight\\ncontrol_slaves  FALSE\\n").control_slaves
+    False
+    """
+    known = {key: default for key, default in vars(ParallelEnvironment()).items() if key != "name"}
+    found: dict[str, Any] = {}
+    for number, line in enumerate(text.replace("\\\n", " ").split("\n"), start=1):
+        key, value = (*line.split(None, 1), "", "")[:2]
+        value = value.strip()
+        if key == "pe_name":
+            found["name"] = value
+        elif key in known:
+            if value.upper() not in ("TRUE", "FALSE"):
+                raise UserError(f"qconf -sp:{number}: {line.strip()!r}: {key} should be TRUE or FALSE")
+            found[key] = value.upper() == "TRUE"
+    return ParallelEnvironment(**found)
+
+
+def _why_no_host_file(environ: Mapping[str, str]) -> str:
+    if "JOB_ID" in environ:
+        return (f"job {environ['JOB_ID']} has no parallel environment: submit it with one, "
+                "as in: qsub -pe tensorflow 4 tf_submit.py SCRIPT")
+    return ("this is no Grid Engine job (PE_HOSTFILE is not set): submit it, as in: "
+            "qsub -pe tensorflow 4 tf_submit.py SCRIPT; or run it on this machine: "
+            "tf_submit.py --local 3 SCRIPT")
+
+
+def _parse_host(line: str, where: str) -> Host:
+    """One line, e.g. "node1 2 all.q@node1 0,0:0,1"; ``where`` is "file:line" for the error."""
+    name, slots, queue, binding = (*line.split()[:4], "", "", "")[:4]
+    if not _HOST.fullmatch(name):
+        raise UserError(f"{where}: {line.strip()!r}: {name!r} is no host name; "
+                        "a line should read \"host slots queue binding\"")
+    if not _SLOTS.fullmatch(slots) or int(slots) == 0:
+        raise UserError(f"{where}: {line.strip()!r}: the slots, {slots!r}, should be a number from 1 up; "
+                        "a line should read \"host slots queue binding\"")
+    return Host(name, int(slots), (queue,) if queue else (), (binding,) if binding else ())
+
+
+def _merge(known: Host | None, found: Host) -> Host:
+    """Add another queue instance of a host; every distinct queue and binding is kept once."""
+    if known is None:
+        return found
+    return Host(known.name, known.slots + found.slots, tuple(dict.fromkeys(known.queues + found.queues)),
+                tuple(dict.fromkeys(known.binding + found.binding)))
+
+
+def _check_slots(nslots: str, hosts: Sequence[Host], path: str) -> None:
+    if not nslots:
+        return
+    if not _SLOTS.fullmatch(nslots):
+        raise UserError(f"NSLOTS={nslots!r} should be a number")
+    granted = sum(host.slots for host in hosts)
+    if granted != int(nslots):
+        raise UserError(f"{path}: the host file grants {granted} slots, but NSLOTS is {nslots}: "
+                        "the administrator should look at this parallel environment; "
+                        f"with NSLOTS={granted} in its environment tf_submit trusts the file")
+
+
+def _job_id(environ: Mapping[str, str]) -> str:
+    job, task = environ.get("JOB_ID", "0"), environ.get("SGE_TASK_ID", "undefined")
+    return f"{job}.{task}" if task.isdecimal() else job
+
+
 # ============================================================================ plan
 
 
@@ -101,6 +213,96 @@ class Plan:
     tasks: tuple[Task, ...]  # in order of role (ps, chief, worker, evaluator) and index
     groups: tuple[Group, ...]
     warnings: tuple[str, ...] = ()
+
+
+def make_plan(allocation: Allocation, pe: ParallelEnvironment, options: Options) -> Plan:
+    """Turn slots into tasks with roles, and tasks into the groups that one agent each will run.
+
+    ps come first, from the master host on (``--spread-ps``: one per host in turn), then the chief, the
+    workers and the evaluator. Raises UserError where the slots do not suffice or the PE forbids it.
+    """
+    seats, warnings = _seats(allocation.hosts, options.slots_per_task)
+    roles = _roles(len(seats), options)
+    if options.spread_ps:
+        seats = _spread(seats, options.ps)
+    tasks = tuple(Task(role, index, host, options.slots_per_task)
+                  for (role, index), host in zip(roles, seats))
+    return Plan(tasks, _groups(tasks, allocation, pe, options), warnings)
+
+
+def _seats(hosts: Sequence[Host], slots_per_task: int) -> tuple[list[str], tuple[str, ...]]:
+    """The host of every task that the slots have room for, and a warning about slots left over."""
+    seats = [host.name for host in hosts for _ in range(host.slots // slots_per_task)]
+    odd = [f"{host.slots % slots_per_task} of {host.slots} on {host.name}"
+           for host in hosts if host.slots % slots_per_task]
+    if not odd:
+        return seats, ()
+    return seats, (f"slots left over by --slots-per-task {slots_per_task}: {_some(odd)}",)
+
+
+def _some(names: Sequence[str], most: int = 8) -> str:
+    """Join names for a message, e.g. "node1, node2 and 298 more"."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _roles(tasks: int, options: Options) -> list[tuple[str, int]]:
+    """Role and index of each task in the order of the cluster spec."""
+    counts = {"ps": options.ps, "chief": int(options.chief), "worker": 1, "evaluator": int(options.evaluator)}
+    needed = sum(counts.values())
+    if tasks < needed:
+        wanted = ", ".join(f"{count} {role}" for role, count in counts.items() if count)
+        per_task = f" of {options.slots_per_task} slots each" if options.slots_per_task > 1 else ""
+        raise UserError(f"the job has room for {tasks} tasks{per_task}, but {wanted} need {needed}: "
+                        "ask for more slots (-pe NAME SLOTS) or fewer roles")
+    counts["worker"] += tasks - needed
+    return [(role, index) for role, count in counts.items() for index in range(count)]
+
+
+def _spread(seats: Sequence[str], count: int) -> list[str]:
+    """Move ``count`` seats to the front that are on different hosts as far as there are any."""
+    nth: collections.Counter[str] = collections.Counter()
+    turns = []
+    for position, host in enumerate(seats):
+        turns.append((nth[host], position))
+        nth[host] += 1
+    first = [position for _, position in sorted(turns)[:count]]
+    taken = set(first)
+    return [seats[position] for position in first] + [
+        host for position, host in enumerate(seats) if position not in taken]
+
+
+def _groups(tasks: Sequence[Task], allocation: Allocation, pe: ParallelEnvironment,
+            options: Options) -> tuple[Group, ...]:
+    """One group per task, or per host where asked or where the PE takes only one qrsh per host."""
+    by_host: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_host.setdefault(task.host, []).append(task)
+    others = [host for host in by_host if host != allocation.hosts[0].name]
+    if others and not pe.control_slaves:
+        raise UserError(_no_control(pe.name, others))
+    together = options.per_host or pe.daemon_forks_slaves
+    groups = []
+    for host in allocation.hosts:
+        here = by_host.get(host.name, [])
+        bundles = [tuple(here)] if together and here else [(task,) for task in here]
+        local = len(bundles) - _qrsh_limit(host, host is allocation.hosts[0], pe, options)
+        groups += [Group(host.name, bundle, "local" if number < local else "qrsh")
+                   for number, bundle in enumerate(bundles)]
+    return tuple(groups)
+
+
+def _qrsh_limit(host: Host, is_master: bool, pe: ParallelEnvironment, options: Options) -> int:
+    """How many qrsh tasks the execution daemon of a host takes; sge_pe(5)."""
+    if options.local is not None or not pe.control_slaves or (is_master and pe.master_forks_slaves):
+        return 0
+    return host.slots - (is_master and pe.job_is_first_task)
+
+
+def _no_control(pe: str, hosts: Sequence[str]) -> str:
+    return (f"the parallel environment {pe} has control_slaves FALSE, so Grid Engine starts no tasks on "
+            f"{_some(hosts)}: the administrator can set control_slaves TRUE (qconf -mp {pe}); "
+            "jobs on one host run as it is")
 
 
 # ============================================================================ assign
@@ -146,6 +348,179 @@ class Placement:
     nodes: tuple[int, ...] = ()  # NUMA nodes of the cores
     gpus: tuple[str, ...] = ()
     threads: int = 1  # for TensorFlow's and OpenMP's thread pools
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """The addresses of a job by role, without the evaluator, and the texts that its tasks need, made once."""
+
+    addresses: Mapping[str, Sequence[str]]  # {"ps": ["node1:2222"], "worker": ["node2:2222", …]}
+    text: str  # the same as JSON
+    evaluator: str  # its address, "" when there is none
+    ps_hosts: str  # "node1:2222,node2:2222"
+    worker_hosts: str  # the chief first: between ps and workers of old scripts, worker 0 is the chief
+
+
+def place(plan: Plan, hellos: Sequence[Hello], allocation: Allocation, options: Options,
+          qstat: str = "", script: Hello | None = None) -> tuple[dict[str, Placement], tuple[str, ...]]:
+    """Decide where each task runs: placements by task name, in the plan's order, and warnings.
+
+    ``hellos`` are those of ``plan.groups``, in their order; ``qstat`` is what `qstat -j JOB_ID` printed;
+    ``script`` is what the waiting job script found for itself on the master host.
+    """
+    found = {task.name: Placement(task, _address(group, hello, number), threads=task.slots)
+             for group, hello in zip(plan.groups, hellos) for number, task in enumerate(group.tasks)}
+    return {task.name: found[task.name] for task in plan.tasks}, ()
+
+
+def _address(group: Group, hello: Hello, number: int) -> str:
+    """"host:port" of a group's task; an IPv6 address goes into brackets."""
+    host = hello.address or group.host
+    return f"[{host}]:{hello.ports[number]}" if ":" in host else f"{host}:{hello.ports[number]}"
+
+
+def cluster_spec(placements: Iterable[Placement]) -> ClusterSpec:
+    """Collect the addresses of placements, which must come in the plan's order.
+
+    Raises UserError when there are so many that no process could be given them.
+    """
+    addresses: dict[str, list[str]] = {}
+    for placement in placements:
+        addresses.setdefault(placement.task.role, []).append(str(placement.address))
+    evaluator = addresses.pop("evaluator", [""])[0]
+    text = json.dumps(addresses, separators=(",", ":"))
+    if len(text) > _LONGEST:
+        tasks = sum(map(len, addresses.values()))
+        raise UserError(f"the cluster spec of {tasks} tasks takes {len(text)} bytes in TF_CONFIG, but Linux "
+                        f"passes on {_LONGEST}: run fewer tasks (--slots-per-task)")
+    workers = [*addresses.get("chief", ()), *addresses.get("worker", ())]
+    return ClusterSpec(addresses, text, evaluator, ",".join(addresses.get("ps", ())), ",".join(workers))
+
+
+# Linux takes strings of up to 32 pages in an environment (MAX_ARG_STRLEN, execve(2)); some room for the rest.
+_LONGEST = 32 * 4096 - 256
+
+
+def tf_config(cluster: ClusterSpec, task: Task) -> str:
+    """The value of TF_CONFIG. An evaluator is in a cluster of its own, as TensorFlow wants it, since it
+    takes no part in the training."""
+    text = cluster.text
+    if task.role == "evaluator":
+        text = json.dumps({"evaluator": [cluster.evaluator]}, separators=(",", ":"))
+    return f'{{"cluster":{text},"task":{{"type":"{task.role}","index":{task.index}}}}}'
+
+
+def script_arguments(arguments: Sequence[str], cluster: ClusterSpec, task: Task,
+                     tf_config_only: bool = False) -> list[str]:
+    """The arguments of a task's script: placeholders filled in, else the classic flags appended."""
+    if tf_config_only:
+        return list(arguments)
+    filled = fill_placeholders(arguments, cluster, task)
+    return [*arguments, *_classic_flags(cluster, task)] if filled is None else filled
+
+
+def fill_placeholders(arguments: Sequence[str], cluster: ClusterSpec, task: Task) -> list[str] | None:
+    """Fill {ps_hosts}, {worker_hosts}, {job_name} and {task_index} in; None where there are none.
+
+    "--job_name={job_name}" becomes "--job_name=worker"; other braces stay as they are.
+    """
+    if not any(placeholder in argument for argument in arguments for placeholder in _PLACEHOLDERS):
+        return None
+    values = dict(zip(_PLACEHOLDERS, (cluster.ps_hosts, cluster.worker_hosts, *_classic_role(cluster, task))))
+    pattern = re.compile("|".join(map(re.escape, values)))
+    return [pattern.sub(lambda found: values[found[0]], argument) for argument in arguments]
+
+
+_PLACEHOLDERS = ("{ps_hosts}", "{worker_hosts}", "{job_name}", "{task_index}")
+
+
+def _classic_role(cluster: ClusterSpec, task: Task) -> tuple[str, str]:
+    """Job name and task index where there is no chief: the chief is worker 0 and the others follow it."""
+    if task.role == "chief":
+        return "worker", "0"
+    shift = len(cluster.addresses.get("chief", ())) if task.role == "worker" else 0
+    return task.role, str(task.index + shift)
+
+
+def _classic_flags(cluster: ClusterSpec, task: Task) -> list[str]:
+    job_name, task_index = _classic_role(cluster, task)
+    servers = ["-s", cluster.ps_hosts] if cluster.ps_hosts else []
+    return [*servers, "-w", cluster.worker_hosts, "--job_name", job_name, "--task_index", task_index]
+
+
+def thread_environment(placement: Placement, environ: Mapping[str, str]) -> dict[str, str]:
+    """The sizes of TensorFlow's and OpenMP's thread pools, save those that the user's ``environ`` sets."""
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+    return {name: str(placement.threads) for name in names if name not in environ}
+
+
+def gpu_environment(placement: Placement, job_has_gpus: bool) -> dict[str, str]:
+    """What limits CUDA to a task's GPUs, numbered as nvidia-smi does. A ps never sees any; in a job without
+    GPUs the variables of the others stay as they are."""
+    if not job_has_gpus and placement.task.role != "ps":
+        return {}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(placement.gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def proxy_environment(environ: Mapping[str, str], addresses: Iterable[str]) -> dict[str, str]:
+    """Exempt the cluster's hosts from proxies, which gRPC would try for them too; {} without a proxy.
+
+    ``addresses`` are "host:port"; the user's own exemptions stay.
+    """
+    if not any(name.lower() in ("http_proxy", "https_proxy", "grpc_proxy") for name in environ):
+        return {}
+    hosts = dict.fromkeys(address.rpartition(":")[0].strip("[]") for address in addresses)
+    names = ("no_proxy", "NO_PROXY", *(name for name in environ if name == "no_grpc_proxy"))
+    return {name: ",".join(filter(None, (environ.get(name, ""), *hosts))) for name in names}
+
+
+# Variables that are true on one host, or for one process, only. Those of the master host must not reach a
+# task elsewhere, which has its own; from sge_job(5) environment and what sites set beside it.
+_HOST_BOUND = frozenset((
+    "ARC", "CUDA_VISIBLE_DEVICES", "DBUS_SESSION_BUS_ADDRESS", "GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES",
+    "HOST", "HOSTNAME", "NHOSTS", "NQUEUES", "NSLOTS", "NVIDIA_VISIBLE_DEVICES", "OLDPWD",
+    "PE_HOSTFILE", "PWD", "QUEUE", "ROCR_VISIBLE_DEVICES", "SGE_ARCH", "SGE_BINARY_PATH", "SGE_JOB_SPOOL_DIR",
+    "SGE_PE_TASK_ID", "SGE_STDERR_PATH", "SGE_STDIN_PATH", "SGE_STDOUT_PATH", "SHLVL", "TEMP", "TMP",
+    "TMPDIR", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "_"))
+_HOST_BOUND_PREFIXES = ("QRSH_", "SGE_BINDING", "SGE_HGR_", "SGE_SGR_", "SSH_")
+
+
+def is_host_bound(name: str) -> bool:
+    """Whether an environment variable must stay on its host: a task keeps its own agent's value of it."""
+    return name in _HOST_BOUND or name.startswith(_HOST_BOUND_PREFIXES)
+
+
+def plan_json(job_id: str, plan: Plan, options: Options) -> dict[str, Any]:
+    """What is known of a job before it starts, in the form of cluster.json; the rest is null."""
+    next_port: dict[str, int] = {}
+    rows = []
+    for task in plan.tasks:
+        address = None
+        if options.port is not None and options.interface is None:
+            port = next_port.get(task.host, options.port)
+            address, next_port[task.host] = f"{task.host}:{port}", port + 1
+        rows.append(_row(Placement(task, address)) | {"gpus": None})
+    return _job_json(job_id, rows)
+
+
+def cluster_json(job_id: str, placements: Iterable[Placement]) -> dict[str, Any]:
+    """The contents of cluster.json."""
+    return _job_json(job_id, [_row(placement) for placement in placements])
+
+
+def _row(placement: Placement) -> dict[str, Any]:
+    task = placement.task
+    return {"role": task.role, "index": task.index, "host": task.host, "address": placement.address,
+            "slots": task.slots, "cores": None if placement.cores is None else list(placement.cores),
+            "gpus": list(placement.gpus)}
+
+
+def _job_json(job_id: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    cluster: dict[str, list[str | None]] = {}
+    for row in rows:
+        if row["role"] != "evaluator":
+            cluster.setdefault(row["role"], []).append(row["address"])
+    return {"job_id": job_id, "tasks": list(rows), "cluster": cluster}
 
 
 # ============================================================================ report
