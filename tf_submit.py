@@ -7,16 +7,692 @@ exec env TF_SUBMIT_CMDLINE="`base64 -w0 /proc/$$/cmdline`" python3 $0:q
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import fcntl
+import glob
+import itertools
 import json
+import math
 import os
+import selectors
 import signal
+import socket
+import struct
+import subprocess
 import sys
 import time
 
+TYPE_CHECKING = False  # importing typing would cost every agent some milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import IO, Any
+
 __version__ = "0.1.0"
 
-# ============================================================================ agent
+# ============================================================================ frames
 # Everything above the line "launcher" travels to the nodes and runs there: keep its imports few.
+
+FRAME = struct.Struct(">cII")  # kind, number of the task within its agent, bytes that follow
+MESSAGE, STDOUT, STDERR = b"M", b"1", b"2"  # a JSON object, or bytes that the task wrote
+MARK = b"\0tf_submit agent " + __version__.encode() + b"\0\n"  # ends the noise of a login shell
+CHUNK = 1 << 18  # bytes read at once
+LARGEST_FRAME = 1 << 28  # bytes; anything longer is no frame
+
+
+def frame(kind: bytes, task: int, payload: bytes) -> bytes:
+    """Head and payload of one frame."""
+    return FRAME.pack(kind, task, len(payload)) + payload
+
+
+def message(type_: str, **fields: Any) -> bytes:
+    """A control message as a frame, e.g. ``message("ping")``; undecodable bytes travel as surrogates."""
+    return frame(MESSAGE, 0, json.dumps({"type": type_, **fields}).encode())
+
+
+class Decoder:
+    """Cuts a stream that arrives in pieces of any size into frames ``(kind, task, payload)``."""
+
+    def __init__(self) -> None:
+        self.rest = b""
+
+    def feed(self, data: bytes) -> Iterator[tuple[bytes, int, bytes]]:
+        """The frames that ``data`` completes. Raises ValueError at bytes that start no frame."""
+        data, at = self.rest + data if self.rest else data, 0
+        while len(data) - at >= FRAME.size:
+            kind, task, length = FRAME.unpack_from(data, at)
+            if kind not in (MESSAGE, STDOUT, STDERR) or length > LARGEST_FRAME:
+                raise ValueError(f"no frame starts with {data[at : at + FRAME.size]!r}")
+            end = at + FRAME.size + length
+            if end > len(data):
+                break
+            yield kind, task, data[at + FRAME.size : end]
+            at = end
+        self.rest = data[at:]
+
+
+# ============================================================================ agent: look at the host
+
+
+def read_number(path: str, otherwise: int) -> int:
+    """The number in a one-line file of /sys; ``otherwise`` where a kernel does not have it."""
+    try:
+        with open(path) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return otherwise
+
+
+def parse_ranges(text: str) -> list[int]:
+    """Numbers of a kernel list, sysfs(5): ``parse_ranges("0-2,8")`` gives ``[0, 1, 2, 8]``."""
+    numbers: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def read_ranges(path: str) -> list[int]:
+    """The numbers of a list file of /sys; none where there is no such file."""
+    try:
+        with open(path) as file:
+            return parse_ranges(file.read())
+    except (OSError, ValueError):
+        return []
+
+
+def topology(root: str = "/sys/devices/system") -> list[tuple[int, int, int, int]]:
+    """(CPU, socket, core, NUMA node) of every online CPU of this host."""
+    nodes = {}
+    for node in read_ranges(f"{root}/node/online"):
+        nodes.update(dict.fromkeys(read_ranges(f"{root}/node/node{node}/cpulist"), node))
+    cpus = read_ranges(f"{root}/cpu/online") or sorted(os.sched_getaffinity(0))
+    return [
+        (
+            cpu,
+            read_number(f"{root}/cpu/cpu{cpu}/topology/physical_package_id", 0),
+            read_number(f"{root}/cpu/cpu{cpu}/topology/core_id", cpu),
+            nodes.get(cpu, 0),
+        )
+        for cpu in cpus
+    ]
+
+
+class RefusalError(Exception):
+    """Why no task can run on this host; the launcher shows the text."""
+
+
+def interfaces() -> dict[str, list[str]]:
+    """The addresses of each network interface that is up: IPv4 before IPv6, no link-local ones."""
+    import psutil
+
+    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    found = {}
+    for name, addresses in psutil.net_if_addrs().items():
+        usable = [a for a in addresses if a.family in (socket.AF_INET, socket.AF_INET6)]
+        usable.sort(key=lambda a: a.family != socket.AF_INET)
+        if name in up:
+            found[name] = [a.address for a in usable if not a.address.startswith("fe80:")]
+    return {name: addresses for name, addresses in found.items() if addresses}
+
+
+def choose_address(wish: str, found: dict[str, list[str]]) -> str:
+    """The address on the interface or in the subnet that the user wishes.
+
+    ``choose_address("10.1.0.0/16", {"ib0": ["10.1.0.7"]})`` gives ``"10.1.0.7"``. Raises RefusalError.
+    """
+    import ipaddress
+
+    if wish in found:
+        return found[wish][0]
+    with contextlib.suppress(ValueError):
+        subnet = ipaddress.ip_network(wish, strict=False)
+        for address in sum(found.values(), []):
+            if ipaddress.ip_address(address) in subnet:
+                return address
+    listed = ", ".join(f"{name} ({', '.join(addresses)})" for name, addresses in found.items())
+    raise RefusalError(f"no interface {wish} here; there are: {listed}")
+
+
+def own_address(host: str, wish: str | None) -> str:
+    """How the others reach this host: by the wished interface, else by its name, else by an address."""
+    if wish:
+        return choose_address(wish, interfaces())
+    try:
+        socket.getaddrinfo(host, None)
+        return host
+    except OSError:
+        others = [a for name, found in interfaces().items() if name != "lo" for a in found]
+        if not others:
+            raise RefusalError(f"the name {host} does not resolve here, and there is no network") from None
+        return others[0]
+
+
+def with_port(address: str, port: int) -> str:
+    """``with_port("fd00::1", 2222)`` gives ``"[fd00::1]:2222"``."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def try_port(port: int) -> socket.socket | None:
+    """Reserves a TCP port (0: any free one) on all addresses, or returns None if it is taken.
+
+    The socket is bound without SO_REUSEADDR, so that it gets the port for itself, and has the option set
+    afterwards, so that TensorFlow's server, which sets it too, can bind the port beside it.
+    """
+    family = socket.AF_INET6 if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6") else socket.AF_INET
+    reserved = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family == socket.AF_INET6:
+            reserved.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        reserved.bind(("", port))
+    except OSError:
+        reserved.close()
+        return None
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return reserved
+
+
+def reserve_ports(base: int | None, count: int) -> list[socket.socket]:
+    """One reserved port per task: upward from ``base``, else of the kernel's choice. Raises RefusalError."""
+    found: list[socket.socket] = []
+    for port in range(base, 65536) if base else [0] * count:
+        if len(found) == count:
+            break
+        reserved = try_port(port)
+        if reserved:
+            found.append(reserved)
+    if len(found) < count:
+        raise RefusalError(f"no free port from {base} upward" if base else "no free port")
+    return found
+
+
+# ============================================================================ agent: GPUs without ids
+
+LEASES = "/tmp/tf_submit-gpus"  # one file per device; a lease is a flock on it, gone with its holder
+
+
+def visible_gpus() -> list[str]:
+    """Numbers of this host's NVIDIA devices, in bus order, less those that a process uses already."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        devices = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+        used = [bool(pynvml.nvmlDeviceGetComputeRunningProcesses(device)) for device in devices]
+        return [str(n) for n, in_use in enumerate(used) if not in_use]
+    except Exception:  # no NVML, no driver, or one that answers otherwise: count the device files
+        return [str(number) for number in range(len(glob.glob("/dev/nvidia[0-9]*")))]
+
+
+def lease(device: str) -> int | None:
+    """Locks a device of this host for this agent; None when another one holds it."""
+    path = os.path.join(LEASES, device)
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CREAT, 0o666)
+    except PermissionError:  # fs.protected_regular: another user's file in a sticky folder
+        file = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return file
+    except OSError:
+        os.close(file)
+        return None
+
+
+def lease_gpus(wanted: list[int]) -> list[list[str]]:
+    """Leases ``wanted[i]`` devices for task i; a list may be shorter than wanted when all are taken."""
+    if not any(wanted):
+        return [[] for _ in wanted]
+    old = os.umask(0)
+    os.makedirs(LEASES, 0o1777, exist_ok=True)
+    free = (device for device in visible_gpus() if lease(device) is not None)
+    leased = [list(itertools.islice(free, count)) for count in wanted]
+    os.umask(old)
+    return leased
+
+# ============================================================================ agent: processes
+
+
+def descendants(pid: int) -> list[int]:
+    """All living descendants of a process, from /proc, children before grandchildren."""
+    found: list[int] = []
+    for task in glob.glob(f"/proc/{pid}/task/*/children"):
+        with contextlib.suppress(OSError), open(task) as file:
+            for child in file.read().split():
+                found += [int(child), *descendants(int(child))]
+    return found
+
+
+def send_signal(pids: Iterable[int], number: int) -> None:
+    """Sends a signal to each process that still lives."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is suspended: state T in proc_pid_stat(5)."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
+
+
+def group_of(pid: int) -> int:
+    """The process group of a process, 0 if it has ended."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def adopt_orphans() -> None:
+    """Makes orphaned descendants children of this process: PR_SET_CHILD_SUBREAPER of prctl(2)."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+
+
+def guard() -> int:
+    """Splits this process in two, so that whichever is killed, the other one ends what it left behind.
+
+    The first stays what the scheduler knows: it is signalled, suspended and killed as the task, and in
+    the end kills every process that is left. The second, the agent, continues here, in a session of its
+    own. Returns a file descriptor that reads end-of-file when the guardian is gone.
+    """
+    gone, alive = os.pipe()
+    agent = os.fork()
+    if agent:
+        os.close(gone)
+        watch_over(agent)
+    os.close(alive)
+    os.setsid()
+    return gone
+
+
+def watch_over(agent: int) -> None:
+    """The guardian's life: waits for the agent, kills what it left, exits with its status."""
+    for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)  # the launcher gets them as well, and decides
+    signal.signal(signal.SIGTERM, lambda *_: send_signal([agent], signal.SIGTERM))
+    os.closerange(0, 2)
+    adopt_orphans()
+    status = os.waitstatus_to_exitcode(os.waitpid(agent, 0)[1])
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            send_signal(descendants(os.getpid()), signal.SIGKILL)
+            os.waitpid(-1, 0)
+    os._exit(status if status >= 0 else 128 - status)
+
+
+class Child:
+    """One task of this agent, over all its starts."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.process: subprocess.Popen[bytes] | None = None
+        self.pipes: dict[int, Callable[[], None]] = {}  # still open, with their readers
+        self.status: int | None = None  # as in subprocess, once the process has ended
+        self.cpu, self.memory = 0.0, 0  # CPU seconds, peak resident bytes of the process tree
+        self.stop_asked = False
+        self.deadline: float | None = None  # when to lose patience: with the process, or with its pipes
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.status is None
+
+    def tree(self) -> list[int]:
+        """Process ids of the running task and its descendants."""
+        return [self.process.pid, *descendants(self.process.pid)] if self.process and self.running else []
+
+    def signal(self, number: int) -> None:
+        """Signals the task's process group, and those descendants that left it."""
+        pids = self.tree()
+        if pids:
+            strays = [pid for pid in pids if group_of(pid) != pids[0]]
+            send_signal([-pids[0], *strays], number)
+
+    def sample(self) -> tuple[float, int]:
+        """CPU seconds so far and resident bytes now, of the process tree."""
+        import psutil
+
+        cpu, memory = 0.0, 0
+        for pid in self.tree():
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                cpu += sum(process.cpu_times()[:4])  # user, system and those of children that ended
+                memory += process.memory_info().rss
+        self.cpu, self.memory = max(self.cpu, cpu), max(self.memory, memory)
+        return self.cpu, memory
+
+    def reap(self) -> bool:
+        """Collects the exit status and the resources used, once the process has ended."""
+        if not self.process or not self.running:
+            return False
+        pid, status, used = os.wait4(self.process.pid, os.WNOHANG)
+        if not pid:
+            return False
+        self.status = self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.cpu = max(self.cpu, used.ru_utime + used.ru_stime)
+        self.memory = max(self.memory, used.ru_maxrss * 1024)
+        return True
+
+
+class Agent:
+    """Serves the launcher: says what it found on its host, runs tasks, passes on their output.
+
+    One thread and one selector. Output waits in ``unsent`` while the launcher is slow; when that is full,
+    the tasks' pipes are left alone, so that a task waits as it would for a slow terminal.
+    """
+
+    FULL = 1 << 22  # bytes
+    TICK = 1.0  # seconds between two looks at the guardian and at the launcher's silence
+    DRAIN = 1.0  # seconds for pipes that a task's descendants keep open after its end
+
+    def __init__(self, guardian_gone: int) -> None:
+        self.decoder = Decoder()
+        self.unsent: collections.deque[bytes] = collections.deque()
+        self.children: list[Child] = []
+        self.ports: list[socket.socket] = []  # held as long as the agent lives
+        self.common: dict[str, Any] = {"grace": 0.0, "lost_after": math.inf, "stop_signal": signal.SIGTERM}
+        self.finished = self.suspended = self.lost = self.full = False
+        self.heard = self.ticked = time.monotonic()
+        self.selector = selectors.DefaultSelector()
+        self.listen(guardian_gone, lambda: self.lose(guardian_gone))
+        self.listen(0, lambda: self.obey(os.read(0, CHUNK)))
+        os.set_blocking(1, False)
+
+    def listen(self, fd: int, handler: Callable[[], None]) -> None:
+        self.selector.register(fd, selectors.EVENT_READ, handler)
+
+    def serve(self, first: bytes) -> int:
+        """Runs until the launcher says bye, or is lost and all tasks have ended; returns an exit status.
+
+        ``first`` is what arrived together with this program."""
+        self.catch_signals()
+        self.obey(first)
+        while not self.finished:
+            for key, _ in self.selector.select(self.patience()):
+                key.data()
+            self.tick()
+        failed = [child.status for child in self.children if child.status and not child.stop_asked]
+        return exit_code(failed[0]) if failed else int(self.lost)
+
+    def catch_signals(self) -> None:
+        """A child's end and SIGTERM wake the selector; the other signals are the launcher's business."""
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self.stop(self.children))
+        self.listen(read, lambda: self.reap(os.read(read, CHUNK)))
+
+    # ---- clock
+
+    def patience(self) -> float:
+        """Seconds until something has to be done though nothing happens."""
+        deadlines = [child.deadline - time.monotonic() for child in self.children if child.deadline]
+        return max(0.0, min([self.TICK, *deadlines]))
+
+    def tick(self) -> None:
+        """Does what is due."""
+        now = time.monotonic()
+        for child in self.children:
+            if child.deadline and now >= child.deadline:
+                child.deadline = None
+                self.lose_patience(child)
+        if now - self.ticked >= self.TICK:
+            self.look_around(now)
+        if self.lost and not any(child.running for child in self.children):
+            self.finished = True
+
+    def look_around(self, now: float) -> None:
+        """Follows the guardian into suspension and back; notices when the launcher has gone silent.
+
+        Time in which this process itself or the job was stopped is nobody's silence.
+        """
+        if now - self.ticked > 5 * self.TICK or self.suspended:
+            self.heard += now - self.ticked
+        self.ticked = now
+        if self.lost:
+            return
+        if is_stopped(os.getppid()) != self.suspended:
+            self.suspended = not self.suspended
+            for child in self.children:
+                child.signal(signal.SIGSTOP if self.suspended else signal.SIGCONT)
+        if now - self.heard > self.common["lost_after"]:
+            self.lose(None)
+
+    def lose(self, fd: int | None) -> None:
+        """The launcher or the guardian is gone: end the tasks; nobody is there for their output."""
+        if fd is not None:
+            self.selector.unregister(fd)
+        self.lost = True
+        self.flush()
+        self.stop(self.children)
+
+    # ---- to the launcher
+
+    def say(self, type_: str, **fields: Any) -> None:
+        self.send(message(type_, **fields))
+
+    def send(self, data: bytes) -> None:
+        self.unsent.append(data)
+        if len(self.unsent) == 1:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what the pipe takes; the selector says when there is room for more."""
+        try:
+            while self.unsent and not self.lost:
+                data = self.unsent.popleft()
+                written = os.write(1, data)
+                if written < len(data):
+                    self.unsent.appendleft(data[written:])
+        except BlockingIOError:
+            self.unsent.appendleft(data)
+        except OSError:
+            self.lost = True
+        if self.lost:
+            self.unsent.clear()
+        self.balance()
+
+    def balance(self) -> None:
+        """Waits for room where there is something to send; stops reading from tasks while it is too much."""
+        watched = 1 in self.selector.get_map()
+        if self.unsent and not watched:
+            self.selector.register(1, selectors.EVENT_WRITE, self.flush)
+        elif watched and not self.unsent:
+            self.selector.unregister(1)
+        full = sum(map(len, self.unsent)) > self.FULL
+        if full != self.full:
+            self.full = full
+            for child in self.children:
+                for fd, reader in child.pipes.items():
+                    if full:
+                        self.selector.unregister(fd)
+                    else:
+                        self.listen(fd, reader)
+
+    # ---- from the launcher
+
+    def obey(self, data: bytes) -> None:
+        """Carries out the messages that ``data`` completes; no data means that the launcher is gone."""
+        self.heard = time.monotonic()
+        if not data:
+            return self.lose(0)
+        for _, _, payload in self.decoder.feed(data):
+            order = json.loads(payload)
+            getattr(self, "do_" + order.pop("type"))(**order)
+
+    def do_greet(
+        self, host: str, port: int | None, interface: str | None, gpus: list[int], **common: Any
+    ) -> None:
+        """Looks at the host, reserves a port and GPUs for each task, and says hello, or why not."""
+        self.common.update(common)
+        self.children = [Child(number) for number in range(len(gpus))]
+        try:
+            self.say("hello", **self.look(host, port, interface, gpus))
+        except ImportError as error:
+            self.say("refuse", why=f"{error}; install psutil for {sys.executable}")
+        except (RefusalError, OSError) as error:
+            self.say("refuse", why=str(error))
+
+    def look(self, host: str, port: int | None, interface: str | None, gpus: list[int]) -> dict[str, Any]:
+        import psutil
+
+        self.ports = reserve_ports(port, len(gpus))
+        return {
+            "address": own_address(host, interface),
+            "ports": [reserved.getsockname()[1] for reserved in self.ports],
+            "topology": topology(),
+            "mask": psutil.Process().cpu_affinity(),
+            "environment": {k: v for k, v in os.environ.items() if k.startswith(("SGE_", "CUDA_"))},
+            "leases": lease_gpus(gpus),
+            "pid": os.getpid(),
+        }
+
+    def do_ping(self) -> None:
+        self.say("pong", usage=[child.sample() for child in self.children])
+
+    def do_share(self, **common: Any) -> None:
+        """Keeps what the tasks of the job have in common: environment, working directory, cluster spec."""
+        self.common.update(common)
+
+    def do_run(self, task: int, **order: Any) -> None:
+        """Starts a task, for the first time or again."""
+        child = self.children[task]
+        child.status = child.deadline = None
+        child.stop_asked = False
+        try:
+            child.process = self.spawn(**order)
+        except OSError as error:
+            self.say("exit", task=task, status=127, cpu=0.0, memory=0, why=f"cannot start: {error}")
+            return
+        self.forward(child, STDOUT, child.process.stdout)
+        self.forward(child, STDERR, child.process.stderr)
+        self.say("started", task=task, pid=child.process.pid)
+
+    def spawn(
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        cores: list[int] | None,
+        nodes: list[int],
+    ) -> subprocess.Popen[bytes]:
+        """The task's process, in a session of its own, on its cores and NUMA nodes. Raises OSError."""
+        with confined(cores, nodes):
+            return subprocess.Popen(
+                argv,
+                cwd=self.common["cwd"],
+                env={**os.environ, **self.common["env"], **env},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+
+    def do_stop(self, tasks: list[int]) -> None:
+        self.stop([self.children[number] for number in tasks])
+
+    def do_kill(self) -> None:
+        """Ends the tasks without grace."""
+        for child in self.children:
+            child.signal(signal.SIGKILL)
+
+    def do_bye(self) -> None:
+        """The launcher has all that was sent; whatever still runs is the guardian's to kill."""
+        self.finished = True
+
+    # ---- tasks
+
+    def stop(self, children: list[Child]) -> None:
+        """Asks tasks, once, to end; after the grace time they are killed."""
+        for child in children:
+            if child.running and not child.stop_asked:
+                child.stop_asked = True
+                child.signal(self.common["stop_signal"])
+                child.signal(signal.SIGCONT)
+                child.deadline = time.monotonic() + self.common["grace"]
+
+    def forward(self, child: Child, kind: bytes, pipe: IO[bytes] | None) -> None:
+        """Passes on what comes through a pipe of the task until its end."""
+        fd = pipe.fileno() if pipe else -1
+
+        def read() -> None:
+            data = os.read(fd, CHUNK)
+            if data:
+                self.send(frame(kind, child.number, data))
+            else:
+                self.close(child, fd)
+
+        child.pipes[fd] = read
+        self.listen(fd, read)
+
+    def close(self, child: Child, fd: int) -> None:
+        if not self.full:
+            self.selector.unregister(fd)
+        del child.pipes[fd]
+        self.report(child)
+
+    def reap(self, _signals: bytes) -> None:
+        """Some child has ended: kill what is left of its process group, then wait for its last output."""
+        for child in self.children:
+            if child.reap() and child.process:
+                send_signal([-child.process.pid], signal.SIGKILL)
+                child.deadline = time.monotonic() + self.DRAIN
+                self.report(child)
+
+    def lose_patience(self, child: Child) -> None:
+        """Kills a task that did not stop; closes pipes that nobody closes."""
+        if child.running:
+            return child.signal(signal.SIGKILL)
+        for fd in list(child.pipes):
+            self.close(child, fd)
+
+    def report(self, child: Child) -> None:
+        """Says how the task ended, once all its output has been read."""
+        if child.process and child.status is not None and not child.pipes:
+            child.process = child.deadline = None
+            used = {"cpu": child.cpu, "memory": child.memory}
+            self.say("exit", task=child.number, status=child.status, **used, why="")
+
+
+def exit_code(status: int) -> int:
+    """``exit_code(-11)`` gives 139, as shells do; an exit status stays what it is."""
+    return 128 - status if status < 0 else status
+
+
+@contextlib.contextmanager
+def confined(cores: list[int] | None, nodes: list[int]) -> Iterator[None]:
+    """What is started meanwhile inherits these CPUs and NUMA nodes; this process gets its own back."""
+    before = os.sched_getaffinity(0)
+    try:
+        if cores:
+            os.sched_setaffinity(0, cores)
+        if nodes:
+            set_memory_policy(nodes)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        if nodes:
+            set_memory_policy([])
+
+
+def set_memory_policy(nodes: list[int]) -> None:
+    """Binds memory to NUMA nodes (none: anywhere): set_mempolicy(2), MPOL_BIND. Raises OSError."""
+    import ctypes
+
+    number = {"x86_64": 238, "aarch64": 237}[os.uname().machine]
+    mask = (ctypes.c_ulong * 16)()
+    for node in nodes:
+        mask[node // 64] |= 1 << node % 64
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(number, 2 if nodes else 0, mask if nodes else None, 1024 if nodes else 0):
+        raise OSError(ctypes.get_errno(), "set_mempolicy")
 
 
 def signal_name(number: int) -> str:
@@ -27,17 +703,29 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def agent_main() -> None:
+    """Life of this program on a node, started by BOOTSTRAP at the end of a qrsh."""
+    guardian_gone = guard()
+    os.write(1, MARK)
+    arrived = sys.stdin.buffer.read1(CHUNK)  # type: ignore[union-attr]
+    os._exit(Agent(guardian_gone).serve(arrived))
+
+
 # ============================================================================ launcher
 # ruff: noqa: E402 - only the launcher pays for these imports
 import argparse
-import collections
-import itertools
+import base64
+import dataclasses
+import queue
 import re
 import select
+import shlex
+import shutil
+import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import NoReturn
 
 # ============================================================================ errors
 
@@ -1164,6 +1852,734 @@ class JobFolder:
         return True
 
 
+# ============================================================================ transports
+
+BOOTSTRAP = "import sys;i=sys.stdin.buffer;exec(i.read(int(i.readline())))"  # nothing that a shell expands
+
+
+def agent_program() -> bytes:
+    """What an agent is sent first: the length and the text of this file's part above "launcher"."""
+    with open(__file__, "rb") as file:
+        source = file.read().partition(b"# " + b"=" * 76 + b" launcher\n")[0] + b"\nagent_main()\n"
+    return b"%d\n%s" % (len(source), source)
+
+
+def find_program(name: str, environ: Mapping[str, str]) -> str | None:
+    """A Grid Engine program: beside the daemon that started the job, in SGE_ROOT, else on PATH.
+
+    The first two before PATH, since with two flavours on a machine PATH can hold the other one's.
+    """
+    places = [environ.get("SGE_BINARY_PATH", "")]
+    if "SGE_ROOT" in environ and "SGE_ARCH" in environ:
+        places.append(os.path.join(environ["SGE_ROOT"], "bin", environ["SGE_ARCH"]))
+    return shutil.which(name, path=os.pathsep.join(filter(None, places))) or shutil.which(name)
+
+
+def ask_scheduler(environ: Mapping[str, str], *command: str) -> str:
+    """What a Grid Engine program prints, e.g. ``ask_scheduler(environ, "qconf", "-sp", "tensorflow")``;
+    empty where it cannot be asked."""
+    program = find_program(command[0], environ)
+    if not program:
+        return ""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        return subprocess.run(
+            [program, *command[1:]], capture_output=True, text=True, errors="replace", timeout=20
+        ).stdout
+    return ""
+
+
+def agent_command(group: Group, python: str, environ: Mapping[str, str]) -> list[str]:
+    """The command that starts an agent. One single argument for qrsh, since flavours join several
+    differently before a login shell reads them."""
+    if group.transport == "local":
+        return [python, "-c", BOOTSTRAP]
+    qrsh = find_program("qrsh", environ)
+    if not qrsh:
+        raise UserError(
+            "qrsh not found in SGE_BINARY_PATH, SGE_ROOT or PATH; is the Grid Engine client installed here?"
+        )
+    return [qrsh, "-inherit", group.host, f'{shlex.quote(python)} -c "{BOOTSTRAP}"']
+
+
+@dataclass
+class Event:
+    """Something that a thread tells the supervisor: a message of an agent, or ``type`` "gone"."""
+
+    link: Link | None
+    type: str
+    fields: dict[str, Any]
+
+
+class Link:
+    """The launcher's end of one agent: its process (a qrsh, or the agent itself) and a thread that reads.
+
+    The thread writes the tasks' output straight to their logs and puts everything else into ``events``.
+    """
+
+    def __init__(self, group: Group, logs: Sequence[TaskLog], events: queue.SimpleQueue[Event]) -> None:
+        self.group, self.logs, self.events = group, logs, events
+        self.process: subprocess.Popen[bytes] | None = None
+        self.unsent = b""
+        self.noise = b""  # what a login shell printed before the agent spoke
+        self.heard = 0.0  # monotonic seconds
+        self.attempts = 0
+
+    @property
+    def names(self) -> str:
+        """Its tasks, for messages: ``worker:0``, or of several the first and the last."""
+        tasks = self.group.tasks
+        return tasks[0].name if len(tasks) == 1 else f"{tasks[0].name} to {tasks[-1].name}"
+
+    def start(self, command: list[str]) -> None:
+        """Starts the agent's process and the thread that reads from it. Raises OSError."""
+        self.attempts += 1
+        self.heard = time.monotonic()
+        self.noise, self.unsent = b"", b""
+        self.errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, bufsize=0
+        )
+        assert self.process.stdin
+        os.set_blocking(self.process.stdin.fileno(), False)
+        threading.Thread(target=self.read, args=(self.process,), daemon=True).start()
+
+    def send(self, data: bytes) -> bool:
+        """Sends without waiting; False when the pipe is full and ``flush`` has to send the rest."""
+        self.unsent += data
+        return self.flush()
+
+    def flush(self) -> bool:
+        if not self.process or not self.process.stdin:
+            return True
+        try:
+            while self.unsent:
+                written = os.write(self.process.stdin.fileno(), self.unsent)
+                self.unsent = self.unsent[written:]
+        except BlockingIOError:
+            return False
+        except OSError:  # the other end is gone; the reading thread tells
+            self.unsent = b""
+        return True
+
+    def read(self, process: subprocess.Popen[bytes]) -> None:
+        """The thread: reads until the agent is gone."""
+        why = ""
+        try:
+            self.read_frames(process)
+        except (OSError, ValueError, UserError) as error:
+            why = str(error)
+            process.kill()
+        status = process.wait()
+        self.events.put(Event(self, "gone", {"status": status, "why": why}))
+
+    def read_frames(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout
+        decoder, fd, spoken = Decoder(), process.stdout.fileno(), b""
+        while data := os.read(fd, CHUNK):
+            self.heard = time.monotonic()
+            if not spoken:
+                self.noise, spoken, data = (self.noise + data).partition(MARK)
+                self.noise = self.noise[-CHUNK:]
+            for kind, task, payload in decoder.feed(data):
+                if kind == MESSAGE:
+                    fields = json.loads(payload)
+                    self.events.put(Event(self, fields.pop("type"), fields))
+                else:
+                    self.logs[task].write(1 if kind == STDOUT else 2, payload)
+
+    def printed(self) -> list[str]:
+        """The last lines that the start of the agent printed: login shell, qrsh, Python."""
+        self.errors.seek(0)
+        text = self.noise + b"\n" + self.errors.read()[-CHUNK:]
+        return [line for line in text.decode(errors="replace").splitlines() if line.strip()][-10:]
+
+    def cut(self) -> None:
+        """Ends the connection; the agent, if it still lives, notices and ends its tasks."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+
+
+# ============================================================================ supervise
+
+# What a start prints when it fails, and what that means; {names} are filled in by explain_start.
+START_FAULTS = (
+    (r"didn't accept task", "Grid Engine let no task start on {host}: {pe}"),
+    (r"can't resolve host|unknown host|unable to resolve", "Grid Engine cannot resolve the name {host}"),
+    (r"annotations is not defined|invalid syntax", "{python} on {host} is older than Python 3.9; see --python"),
+    (r"python\S*: (Command |command )?not found|No such file", "there is no {python} on {host}; see --python"),
+    (r"got read error|connection|commlib", "the connection to {host} broke off; is its sge_execd well?"),
+)
+PASSING_FAULTS = r"didn't accept task|commlib|connection refused"  # worth another try
+RETRY_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds
+NOT_ACCEPTED = (
+    "all its slots for this job are busy with an earlier task, the job is being deleted, or the parallel "
+    "environment forbids it (control_slaves FALSE, master_forks_slaves, daemon_forks_slaves); the reason is "
+    "in the messages file of that host's sge_execd"
+)
+
+
+def explain_start(host: str, python: str, pe: ParallelEnvironment, status: int, printed: Sequence[str]) -> str:
+    """Why an agent did not start, from the exit status of its qrsh and the last lines printed."""
+    text = "\n".join(printed)
+    causes = NOT_ACCEPTED if pe.control_slaves else f"control_slaves is FALSE in the parallel environment {pe.name}"
+    for pattern, meaning in START_FAULTS:
+        if re.search(pattern, text):
+            return meaning.format(host=host, python=python, pe=causes)
+    return f"the start on {host} ended with exit status {exit_code(status)} before the agent spoke"
+
+
+@dataclass
+class Run:
+    """One task as the supervisor sees it."""
+
+    task: Task
+    link: Link
+    number: int  # of the task within its agent
+    status: int | None = None  # as in subprocess; None: not ended, or never reported
+    started: float | None = None  # seconds since the epoch
+    ended: float | None = None
+    cpu: float = 0.0  # seconds
+    memory: int = 0  # bytes
+    restarts: int = 0
+    stopped: bool = False  # told to end
+    done: bool = False
+
+    def outcome(self) -> Outcome:
+        return Outcome(
+            self.task, self.status, self.started, self.ended, self.cpu, self.memory, self.restarts, self.stopped
+        )
+
+
+class Supervisor:
+    """Starts the agents, brings them together, watches over the tasks and ends everything.
+
+    One loop consumes the events of all links; what is due by the clock is done in ``tick``. Tests replace
+    ``now``, ``wait`` and the links.
+    """
+
+    STARTS = 32  # agents that may be starting at the same time, so that no sge_execd is flooded
+    LOOK = 0.5  # seconds between two looks at all agents
+    REPORT = 10.0  # seconds between two lines about missing agents
+    LEAVE = 5.0  # seconds for agents to report and leave, after the grace time
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.options, self.console = job, job.options, job.console
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.links = [Link(group, job.open_logs(group), self.events) for group in job.plan.groups]
+        self.runs = [Run(task, link, n) for link in self.links for n, task in enumerate(link.group.tasks)]
+        self.runs_of = {link: [run for run in self.runs if run.link is link] for link in self.links}
+        self.pending = collections.deque(alternate_hosts(self.links))
+        self.retries: list[tuple[float, Link]] = []  # with the time of the next try
+        self.starting: set[Link] = set()
+        self.hellos: dict[Link, Hello] = {}
+        self.blocked: set[Link] = set()  # with something unsent
+        self.closed: set[Link] = set()  # gone, or given up
+        self.leaving: set[Link] = set()  # told goodbye
+        self.placements: dict[str, Placement] = {}
+        self.failure: Failure | None = None
+        self.requeue = False
+        self.restarts_left = job.options.restarts
+        self.stop_by: float | None = None  # monotonic time; set once everything is being ended
+        self.signalled = False
+        self.began = self.pinged = self.told = self.looked = self.now()
+
+    # ---- seams
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wait(self, seconds: float) -> Event | None:
+        """The next event, or None when there is none for so long."""
+        try:
+            return self.events.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            return None
+
+    # ---- the loop
+
+    def run(self) -> int:
+        """The whole job; returns its exit status."""
+        while len(self.closed) < len(self.links):
+            event = self.wait(self.patience())
+            while event:
+                self.handle(event)
+                event = self.wait(0)
+            self.tick()
+        return self.finish()
+
+    def handle(self, event: Event) -> None:
+        if event.link not in self.closed:
+            getattr(self, "on_" + event.type)(event.link, **event.fields)
+
+    def patience(self) -> float:
+        """Seconds until something may be due."""
+        return 0.02 if self.blocked else min([self.LOOK, *(start - self.now() for start, _ in self.retries)])
+
+    @property
+    def ping_interval(self) -> float:
+        """Seconds between two pings: a few must fail before a host counts as lost."""
+        return min(10.0, self.options.lost_after / 4)
+
+    def tick(self) -> None:
+        """Does what is due; what has to look at all tasks only every LOOK seconds."""
+        now = self.now()
+        self.blocked = {link for link in self.blocked if not link.flush()}
+        self.start_some(now)
+        if now - self.looked >= self.LOOK:
+            self.look_around(now)
+
+    def look_around(self, now: float) -> None:
+        if now - self.looked > 5:  # this process was suspended: that was nobody's silence
+            for link in self.links:
+                link.heard += now - self.looked
+        self.looked = now
+        self.look_for_the_lost(now)
+        if self.stop_by is not None and now > self.stop_by:
+            self.give_up()
+        elif self.stop_by is None and len(self.hellos) < len(self.links):
+            self.look_for_the_missing(now)
+        if self.console.live:
+            self.console.status(status_line([run.outcome() for run in self.runs], now - self.began))
+
+    # ---- start
+
+    def start_some(self, now: float) -> None:
+        """Starts agents, as many at a time as is good for the daemons."""
+        self.pending.extend(link for start, link in self.retries if start <= now)
+        self.retries = [(start, link) for start, link in self.retries if start > now]
+        while self.pending and len(self.starting) < self.STARTS:
+            self.start(self.pending.popleft())
+
+    def start(self, link: Link) -> None:
+        self.starting.add(link)
+        command = agent_command(link.group, self.options.python, self.job.environ)
+        self.console.detail(f"starting {link.names} on {link.group.host}: {shlex.join(command)}")
+        link.start(command)
+        self.send(link, self.job.program + message("greet", **self.job.greeting(link.group)))
+
+    def send(self, link: Link, data: bytes) -> None:
+        """Sends without waiting for a slow connection; ``tick`` goes on where it stopped."""
+        if not link.send(data):
+            self.blocked.add(link)
+
+    def tell(self, link: Link, type_: str, **fields: Any) -> None:
+        self.send(link, message(type_, **fields))
+
+    def on_hello(self, link: Link, **found: Any) -> None:
+        found["topology"] = tuple(Cpu(*cpu) for cpu in found["topology"])
+        for name in ("mask", "ports"):
+            found[name] = tuple(found[name])
+        self.starting.discard(link)
+        self.hellos[link] = Hello(host=link.group.host, **found)
+        self.console.detail(f"{link.names} on {link.group.host}: agent {found['pid']} is ready")
+        if self.stop_by is not None:
+            self.release(link)
+        elif len(self.hellos) == len(self.links):
+            self.begin()
+
+    def on_refuse(self, link: Link, why: str) -> None:
+        self.starting.discard(link)
+        self.fail(f"{link.names} cannot run on {link.group.host}: {why}", link=link)
+        self.bid_farewell(link)
+
+    def begin(self) -> None:
+        """All agents are there: assigns addresses, cores and GPUs, and starts the tasks."""
+        hellos = [self.hellos[link] for link in self.links]
+        try:
+            self.placements, warnings = self.job.place(hellos)
+        except UserError as error:
+            self.fail(str(error), status=2)
+            return
+        for warning in warnings:
+            self.console.warn(warning)
+        for line in placement_table(list(self.placements.values())):
+            self.console.say(line)
+        shared = message("share", **self.job.share(self.placements))
+        for link in self.links:
+            self.send(link, shared)
+        for run in self.runs:
+            self.start_task(run)
+
+    def start_task(self, run: Run) -> None:
+        run.done = False
+        self.tell(run.link, "run", task=run.number, **self.job.order(self.placements[run.task.name]))
+
+    def on_started(self, link: Link, task: int, pid: int) -> None:
+        run = self.runs_of[link][task]
+        run.started = run.started or time.time()
+        self.console.detail(f"{run.task.name} on {run.task.host}: process {pid}")
+
+    def look_for_the_missing(self, now: float) -> None:
+        """Says who has not come yet; gives up after the start timeout."""
+        missing = [link for link in self.links if link not in self.hellos]
+        if now - self.began > self.options.start_timeout:
+            printed = [f"{link.group.host}: {line}" for link in missing for line in link.printed()]
+            self.fail(
+                f"{names(missing)} did not answer within {self.options.start_timeout:g} s (--start-timeout)",
+                lines=printed,
+            )
+        elif now - self.told > self.REPORT:
+            self.told = now
+            self.console.say(f"waiting for {names(missing)}, {now - self.began:.0f} s")
+
+    # ---- watch
+
+    def on_pong(self, link: Link, usage: list[tuple[float, int]]) -> None:
+        for run, (cpu, memory) in zip(self.runs_of[link], usage):
+            run.cpu, run.memory = max(run.cpu, cpu), max(run.memory, memory)
+
+    def on_note(self, link: Link, text: str) -> None:
+        self.console.warn(f"{link.group.host}: {text}")
+
+    def look_for_the_lost(self, now: float) -> None:
+        """Pings every agent, and gives up those that were silent for too long."""
+        ping = now - self.pinged >= self.ping_interval
+        for link in [link for link in self.hellos if link not in self.closed]:
+            if ping:
+                self.tell(link, "ping")
+            silence = now - link.heard
+            if silence > self.options.lost_after:
+                self.closed.add(link)
+                self.fail(
+                    f"host {link.group.host} is lost: nothing heard of {link.names} for {silence:.0f} s "
+                    "(--lost-after)",
+                    link=link,
+                    requeue=True,
+                )
+        if ping:
+            self.pinged = now
+
+    def on_exit(self, link: Link, task: int, status: int, cpu: float, memory: int, why: str) -> None:
+        """A task has ended: restart it, or see what that means for the job."""
+        run = self.runs_of[link][task]
+        run.status, run.ended = status, time.time()
+        run.cpu, run.memory = run.cpu + 0.0 if cpu < run.cpu else cpu, max(run.memory, memory)
+        self.job.logs[run.task.name].flush()
+        if status and not run.stopped and self.restart(run):
+            return
+        run.done = True
+        if status and not run.stopped:
+            self.fail_task(run, why)
+        if self.stop_by is not None:
+            self.release(link)
+        elif self.is_complete():
+            self.stop()
+
+    def restart(self, run: Run) -> bool:
+        """Starts a failed task again in its place, on the same port and cores, while restarts are left."""
+        if run.task.role == "ps" or not self.restarts_left or self.stop_by is not None:
+            return False
+        self.restarts_left -= 1
+        run.restarts += 1
+        how = describe_exit(run.status or 0)
+        left = f"{self.restarts_left} restarts left"
+        self.console.warn(f"{run.task.name} on {run.task.host} {how}; starting it again ({left})")
+        self.job.logs[run.task.name].restart()
+        self.start_task(run)
+        return True
+
+    def is_complete(self) -> bool:
+        """Whether the job is done: all workers, or with ``--success chief`` the chief or worker 0."""
+        trainers = [run for run in self.runs if run.task.role in ("chief", "worker")]
+        if self.job.success == "chief":
+            trainers = trainers[:1]
+        return all(run.done for run in trainers)
+
+    def on_gone(self, link: Link, status: int, why: str) -> None:
+        """The agent's connection has ended: as it should, at its start, or in the middle."""
+        self.starting.discard(link)
+        if link not in self.hellos and link not in self.leaving:
+            self.failed_start(link, status)
+            return
+        self.closed.add(link)
+        unfinished = [run for run in self.runs_of[link] if not run.done]
+        if link in self.leaving or (self.stop_by is not None and not unfinished):
+            return
+        self.fail(
+            why or f"{link.names} on {link.group.host}: the agent is gone without a report "
+            f"(its connection ended with exit status {exit_code(status)})",
+            link=link,
+            lines=link.printed(),
+            requeue=any(run.task.role == "ps" for run in unfinished),
+        )
+
+    def failed_start(self, link: Link, status: int) -> None:
+        """An agent did not start: tries again where that can help, else explains."""
+        printed, host = link.printed(), link.group.host
+        if self.stop_by is None and link.attempts <= len(RETRY_PAUSES) and re.search(
+            PASSING_FAULTS, "\n".join(printed), re.I
+        ):
+            pause = RETRY_PAUSES[link.attempts - 1]
+            self.console.say(f"{link.names}: {host} did not take it yet, trying again in {pause:g} s")
+            self.retries.append((self.now() + pause, link))
+            return
+        self.closed.add(link)
+        reason = explain_start(host, self.options.python, self.job.pe, status, printed)
+        self.fail(f"{link.names} could not be started: {reason}", link=link, lines=printed)
+
+    # ---- end
+
+    def fail_task(self, run: Run, why: str) -> None:
+        self.fail(
+            f"{run.task.name} on {run.task.host} " + (why or describe_exit(run.status or 0)),
+            run=run,
+            link=run.link,
+            status=run.status or 1,
+            lines=self.job.logs[run.task.name].tail(),
+            requeue=run.task.role == "ps",
+            stop=self.options.on_failure == "stop" or run.task.role == "ps",
+        )
+
+    def fail(
+        self,
+        what: str,
+        run: Run | None = None,
+        link: Link | None = None,
+        status: int | None = None,
+        lines: Sequence[str] = (),
+        requeue: bool = False,
+        stop: bool = True,
+    ) -> None:
+        """Records the first failure, says every one, and ends the job unless it may go on."""
+        self.console.error(what)
+        if self.failure is None and self.stop_by is None:
+            log = self.job.folder.log_path(log_name(run.task)) if run else ""
+            host = link.group.host if link else ""
+            task = run.task if run else None
+            self.failure = Failure(time.time(), what, task, host, status, tuple(lines), log)
+            self.requeue = requeue
+        if stop:
+            self.stop()
+
+    def stop(self) -> None:
+        """Ends everything: tasks get the stop signal, agents without tasks say goodbye."""
+        if self.stop_by is not None:
+            return
+        self.stop_by = self.now() + self.options.grace + self.LEAVE
+        self.pending.clear()
+        self.retries.clear()
+        for link in self.links:
+            if link.process is None:
+                self.closed.add(link)
+            running = [run for run in self.runs_of[link] if run.started and not run.done]
+            for run in running:
+                run.stopped = True
+            self.tell(link, "stop", tasks=[run.number for run in running])
+            self.release(link)
+
+    def release(self, link: Link) -> None:
+        """Lets an agent go once nothing of it runs any more."""
+        if link in self.hellos and any(not run.done and run.started for run in self.runs_of[link]):
+            return
+        self.bid_farewell(link)
+
+    def bid_farewell(self, link: Link) -> None:
+        self.leaving.add(link)
+        self.tell(link, "bye")
+
+    def give_up(self) -> None:
+        """The time to leave is over for those agents that are still there."""
+        for link in self.links:
+            if link not in self.closed:
+                self.console.warn(f"{link.names} on {link.group.host}: no answer at the end, cutting it off")
+                self.closed.add(link)
+
+    def on_signal(self, _link: None, number: int) -> None:
+        """A signal to the launcher: from the user, or from Grid Engine before it ends or suspends the job."""
+        if number == signal.SIGUSR1 and self.job.is_notified():
+            self.console.say("SIGUSR1: the job is about to be suspended")
+            return
+        if self.signalled:
+            for link in self.links:
+                self.tell(link, "kill")
+            return
+        self.signalled = True
+        meaning = {signal.SIGUSR1: " (soft run time limit)", signal.SIGUSR2: " (the job is being deleted)"}
+        self.fail(f"stopped by {signal_name(number)}{meaning.get(signal.Signals(number), '')}", status=-number)
+
+    def finish(self) -> int:
+        """Cuts what is left, writes the summary, returns the job's exit status."""
+        for link in self.links:
+            link.cut()
+        status = exit_status(self.failure.status) if self.failure else 0
+        if self.requeue and self.job.may_requeue():
+            status = 99
+        outcomes = [run.outcome() for run in self.runs]
+        self.job.sum_up(outcomes, self.placements, self.failure, status, self.now() - self.began)
+        return status
+
+
+def alternate_hosts(links: Sequence[Link]) -> list[Link]:
+    """The links so that neighbours are on different hosts: each sge_execd gets its share of the starts."""
+    seen: collections.Counter[str] = collections.Counter()
+    turns = []
+    for link in links:
+        turns.append(seen[link.group.host])
+        seen[link.group.host] += 1
+    return [link for _, link in sorted(zip(turns, links), key=lambda pair: pair[0])]
+
+
+def names(links: Sequence[Link]) -> str:
+    """Who they are, for messages: ``worker:1 on node2, worker:3 on node4``; of many only the first."""
+    listed = [f"{link.names} on {link.group.host}" for link in links[:10]]
+    return ", ".join(listed) + (f" and {len(links) - 10} more" if len(links) > 10 else "")
+
+
+def describe_exit(status: int) -> str:
+    """``describe_exit(-11)`` gives ``"was killed by SIGSEGV"``."""
+    return f"was killed by {exit_name(status)}" if status < 0 else f"ended with exit status {status}"
+
+
+# ============================================================================ job
+
+
+def scripts_places(environ: Mapping[str, str]) -> list[str]:
+    """Where SCRIPT is looked for: the job's working directory, then where qsub was typed."""
+    return list(dict.fromkeys([os.getcwd(), environ.get("SGE_O_WORKDIR", os.getcwd())]))
+
+
+def find_script(script: str, environ: Mapping[str, str]) -> str:
+    """The path of SCRIPT, or of a command as a shell would find it. Raises UserError."""
+    if not script.endswith(".py"):
+        found = shutil.which(script, path=environ.get("PATH"))
+        if found:
+            return found
+        raise UserError(f"no command {script} on {socket.gethostname()}; PATH is {environ.get('PATH')}")
+    for place in scripts_places(environ):
+        path = os.path.join(place, script)
+        if os.path.isfile(path):
+            return path
+    raise UserError(
+        f"no script {script} in {' or '.join(scripts_places(environ))} on {socket.gethostname()}; "
+        "give its path, in a folder that all hosts see"
+    )
+
+
+def log_name(task: Task) -> str:
+    return f"{task.role}-{task.index}"
+
+
+class Job:
+    """One job: what was asked for and granted, and where its traces go."""
+
+    def __init__(
+        self,
+        options: Options,
+        environ: Mapping[str, str],
+        allocation: Allocation,
+        pe: ParallelEnvironment,
+        plan: Plan,
+        console: Console,
+        folder: JobFolder,
+    ) -> None:
+        self.options, self.environ, self.allocation = options, environ, allocation
+        self.pe, self.plan, self.console, self.folder = pe, plan, console, folder
+        script, *arguments = options.script
+        interpreter = [options.python] if script.endswith(".py") else []
+        self.command = [*interpreter, find_script(script, environ)]
+        self.arguments = arguments
+        self.program = agent_program()
+        self.logs: dict[str, TaskLog] = {}
+
+    @property
+    def success(self) -> str:
+        """Whose end ends the job. Beside a chief and ps, workers are servers that never end by themselves."""
+        roles = {task.role for task in self.plan.tasks}
+        return self.options.success or ("chief" if {"chief", "ps"} <= roles else "all")
+
+    def open_logs(self, group: Group) -> list[TaskLog]:
+        logs = [TaskLog(task, self.folder.log_path(log_name(task)), self.console) for task in group.tasks]
+        self.logs.update((task.name, log) for task, log in zip(group.tasks, logs))
+        return logs
+
+    def greeting(self, group: Group) -> dict[str, Any]:
+        """What an agent needs to know before it says hello."""
+        return {
+            "host": group.host,
+            "port": self.options.port,
+            "interface": self.options.interface,
+            "gpus": [0 if task.role == "ps" else self.options.gpus_per_task for task in group.tasks],
+            "gpu_resource": self.options.gpu_resource,
+            "grace": self.options.grace,
+            "lost_after": self.options.lost_after,
+            "stop_signal": self.options.stop_signal,
+        }
+
+    def place(self, hellos: Sequence[Hello]) -> tuple[dict[str, Placement], tuple[str, ...]]:
+        """Assigns addresses, cores and GPUs; writes cluster.json. Raises UserError."""
+        asks = any(name.startswith("SGE_HGR_") for hello in hellos for name in hello.environment)
+        qstat = ask_scheduler(self.environ, "qstat", "-j", self.allocation.job_id) if asks else ""
+        script = Hello(self.allocation.hosts[0].name, (), tuple(sorted(os.sched_getaffinity(0))), environment=self.environ)
+        placements, warnings = place(self.plan, hellos, self.allocation, self.options, qstat, script)
+        self.cluster = cluster_spec(placements.values())
+        self.has_gpus = any(placement.gpus for placement in placements.values())
+        self.folder.write_json("cluster.json", cluster_json(self.allocation.job_id, placements.values()))
+        return placements, warnings
+
+    def share(self, placements: Mapping[str, Placement]) -> dict[str, Any]:
+        """What all tasks have in common: their environment and working directory."""
+        environment = {name: value for name, value in self.environ.items() if not is_host_bound(name)}
+        addresses = [placement.address or "" for placement in placements.values()]
+        environment.update(proxy_environment(self.environ, addresses))
+        environment.setdefault("PYTHONUNBUFFERED", "1")  # lines arrive when they are printed
+        environment["TF_SUBMIT_JOB_DIR"] = os.path.abspath(self.folder.path)
+        return {"env": environment, "cwd": os.getcwd()}
+
+    def order(self, placement: Placement) -> dict[str, Any]:
+        """What one task is started with."""
+        task = placement.task
+        arguments = script_arguments(self.arguments, self.cluster, task, self.options.tf_config_only)
+        return {
+            "argv": [*self.command, *arguments],
+            "env": {
+                "TF_CONFIG": tf_config(self.cluster, task),
+                **thread_environment(placement, self.environ),
+                **gpu_environment(placement, self.has_gpus),
+            },
+            "cores": placement.cores,
+            "nodes": placement.nodes if self.options.membind else [],
+        }
+
+    def is_notified(self) -> bool:
+        """Whether the job was submitted with -notify: then SIGUSR1 announces a suspension."""
+        text = ask_scheduler(self.environ, "qstat", "-j", self.allocation.job_id)
+        return bool(re.search(r"^notify:\s+TRUE", text, re.M))
+
+    def may_requeue(self) -> bool:
+        """Counts this end of the job, and says whether it may ask to be run again (``--requeue``)."""
+        if not self.options.requeue:
+            return False
+        path = os.path.join(self.folder.path, "requeues")
+        count = read_number(path, 0) + 1
+        if count > self.options.requeue:
+            self.console.say(f"the job ran again {self.options.requeue} times already (--requeue)")
+            return False
+        with open(path, "w") as file:
+            file.write(f"{count}\n")
+        self.console.say(f"asking Grid Engine to run the job again, {count} of {self.options.requeue} times")
+        return True
+
+    def sum_up(
+        self,
+        outcomes: Sequence[Outcome],
+        placements: Mapping[str, Placement],
+        failure: Failure | None,
+        status: int,
+        seconds: float,
+    ) -> None:
+        """Prints and writes how it went: the first failure first."""
+        places = list(placements.values())
+        if failure:
+            self.console.report(failure_report(failure))
+        for line in summary_table(outcomes, places):
+            self.console.say(line)
+        self.console.say(job_line(outcomes, status, seconds, self.folder.path))
+        summary = summary_json(self.allocation.job_id, outcomes, places, failure, status)
+        self.folder.write_json("summary.json", summary)
+        for log in self.logs.values():
+            log.close()
+
+
 # ============================================================================ command line
 
 
@@ -1199,7 +2615,7 @@ class Options:
     stop_signal: int = signal.SIGTERM
     restarts: int = 0
     on_failure: str = "stop"
-    success: str = "all"
+    success: str | None = None
     requeue: int = 0
     # output
     tensorboard: str | None = None
@@ -1208,3 +2624,241 @@ class Options:
     dry_run: bool = False
     json: bool = False
     check: bool = False
+
+
+EXAMPLES = """\
+examples:
+  qsub -pe tensorflow 8 -binding linear:1 tf_submit.py example.py --epochs 10
+  qsub -pe tensorflow 3-99 tf_submit.py --ps 2 --restarts 3 train.py
+  qsub -pe tensorflow 4 tf_submit.py --ps 0 -- apptainer exec --nv image.sif python3 train.py
+  tf_submit.py --local 3 example.py
+"""
+
+
+def amount(text: str) -> int:
+    """A number from 0 upward: ``amount("3")`` gives 3."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 upward")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A number from 1 upward."""
+    if not amount(text):
+        raise argparse.ArgumentTypeError("at least 1 is needed")
+    return int(text)
+
+
+def port_number(text: str) -> int:
+    """A TCP port: ``port_number("2222")`` gives 2222."""
+    if not 0 < positive(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: 1 to 65535")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """A time in seconds, at least 0: ``seconds("0.5")`` gives 0.5."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value
+
+
+def signal_number(text: str) -> int:
+    """A signal by name or number: ``signal_number("USR1")`` gives 10."""
+    name = text.upper() if text.upper().startswith("SIG") else "SIG" + text.upper()
+    try:
+        return signal.Signals(int(text)) if text.isdigit() else signal.Signals[name]
+    except (KeyError, ValueError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a signal; for example TERM, INT, USR1") from None
+
+
+class Parser(argparse.ArgumentParser):
+    """Argument parser whose faults are errors like all others."""
+
+    def error(self, text: str) -> NoReturn:
+        raise UserError(f"{text}; see --help")
+
+
+def make_parser() -> Parser:
+    """The command line; every default is the one in Options."""
+    parser = Parser(
+        prog="tf_submit.py",
+        usage="%(prog)s [options] SCRIPT [arguments of the script]",
+        description="Runs a TensorFlow script as parameter servers and workers on the slots of a Grid Engine "
+        "job, or on this machine.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        add_help=False,
+    )
+
+    def group(title: str) -> Callable[..., None]:
+        """Adds options to a group; ``{}`` in a help text is the default."""
+        arguments = parser.add_argument_group(title)
+
+        def add(*flags: str, help: str, **how: Any) -> None:
+            name = how.get("dest") or flags[-1].lstrip("-").replace("-", "_")
+            default = getattr(Options, name, None)
+            arguments.add_argument(*flags, help=help.format(default), default=default, **how)
+
+        return add
+
+    add = group("where")
+    add("--local", type=positive, metavar="N", help="run N tasks on this machine, without a scheduler")
+    add("--dry-run", action="store_true", help="print the placement and start nothing")
+    add("--json", action="store_true", help="with --dry-run: print it as JSON")
+
+    add = group("tasks")
+    add("--ps", type=amount, metavar="N", help="parameter servers; 0 for jobs of workers only (default: {})")
+    add("--chief", action="store_true", help="make one task the chief")
+    add("--evaluator", action="store_true", help="make one task the evaluator")
+    add("--spread-ps", action="store_true", help="put parameter servers on different hosts")
+    add("--slots-per-task", type=positive, metavar="K", help="slots of a host for each task (default: {})")
+
+    add = group("network")
+    add("-p", "--port", type=port_number, metavar="BASE", help="take ports from BASE upward (default: any free)")
+    add("--interface", metavar="NAME", help="network of the tasks: an interface (ib0) or subnet (10.1.0.0/16)")
+
+    add = group("cores and GPUs")
+    add("--bind", choices=("auto", "cores", "none"),
+        help="pin tasks to cores: as the scheduler bound the job, always, never (default: {})")  # fmt: skip
+    add("--membind", action="store_true", help="bind memory to the NUMA nodes of the task's cores")
+    add("--gpus-per-task", type=amount, metavar="N", help="GPUs of each task where the scheduler grants no ids")
+    add("--gpu-resource", metavar="NAME", help="the scheduler's name of the GPU complex (default: {})")
+    add("--share-gpus", action="store_true", help="let tasks share GPUs when there are too few")
+
+    add = group("script")
+    add("--python", metavar="PATH", help="Python on the nodes (default: the one that runs this, {})")
+    add("--tf-config-only", action="store_true", help="append no -s, -w, --job_name, --task_index")
+
+    add = group("failure and end")
+    add("--on-failure", choices=("stop", "continue"), help="when a worker fails (default: {})")
+    add("--success", choices=("all", "chief"),
+        help="done when all workers are, or the chief (worker 0) is (default: all; chief where there are "
+        "a chief and ps)")  # fmt: skip
+    add("--restarts", type=amount, metavar="N", help="start failed workers again, N times in all (default: {})")
+    add("--requeue", type=amount, metavar="N",
+        help="when a ps or host is lost let the scheduler run the job again, at most N times (default: {})")  # fmt: skip
+    add("--grace", type=seconds, metavar="S", help="seconds from the stop signal to SIGKILL (default: {})")
+    add("--stop-signal", type=signal_number, metavar="SIGNAL", help="how tasks are told to end (default: TERM)")
+    add("--start-timeout", type=seconds, metavar="S", help="seconds for all tasks to come up (default: {})")
+    add("--lost-after", type=seconds, metavar="S", help="seconds of silence after which a host is lost (default: {})")
+    add("--per-host", action="store_true", help="one qrsh per host instead of one per task, for big jobs")
+
+    add = group("output")
+    add("-q", "--quiet", action="store_const", const=-1, dest="verbosity", help="only warnings and the tasks' lines")
+    add("-v", "--verbose", action="store_const", const=1, dest="verbosity", help="also what happens in detail")
+    add("--color", choices=("auto", "always", "never"), help="colours (default: {}: on a terminal)")
+    parser.add_argument("-h", "--help", action="help", help="show this help")
+    parser.add_argument("--version", action="version", version=f"tf_submit {__version__}")
+    parser.add_argument("script", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def parse_options(argv: Sequence[str]) -> Options:
+    """``parse_options(["--ps", "2", "train.py", "--epochs", "3"])``. Raises UserError."""
+    found = vars(make_parser().parse_args(argv))
+    script = found["script"]
+    found["script"] = tuple(script[1:] if script[:1] == ["--"] else script)
+    options = Options(**found)
+    if not options.script and not options.check:
+        raise UserError("which script? Give SCRIPT and its arguments after the options; see --help")
+    return options
+
+
+HOW_TO_SUBMIT = """\
+this is not a job of a parallel environment (PE_HOSTFILE is not set); submit it:
+    qsub -pe tensorflow 4 -binding linear:1 tf_submit.py SCRIPT
+or run it on this machine alone:
+    tf_submit.py --local 3 SCRIPT"""
+
+
+def read_grant(options: Options, environ: Mapping[str, str]) -> tuple[Allocation, ParallelEnvironment]:
+    """What the scheduler granted, or with ``--local`` this machine. Raises UserError."""
+    if options.local:
+        name = os.path.basename(options.script[0])
+        return local_allocation(options.local, name, "localhost"), ParallelEnvironment()
+    if "PE_HOSTFILE" not in environ:
+        raise UserError(HOW_TO_SUBMIT)
+    pe = parse_pe(ask_scheduler(environ, "qconf", "-sp", environ.get("PE", "")))
+    return read_allocation(environ), pe
+
+
+def run(options: Options, environ: Mapping[str, str]) -> int:
+    """Runs a job; returns its exit status. Raises UserError before anything is started."""
+    console = Console(options.color, options.verbosity)
+    allocation, pe = read_grant(options, environ)
+    plan = make_plan(allocation, pe, options)
+    for warning in (*allocation.warnings, *plan.warnings):
+        console.warn(warning)
+    if options.dry_run:
+        return show_plan(allocation, plan, options, console)
+    find_script(options.script[0], environ)
+    if options.local:
+        folder = JobFolder.create_local(allocation.job_name)
+        allocation = dataclasses.replace(allocation, job_id=folder.job_id)
+    else:
+        folder = JobFolder.create(allocation.job_name, allocation.job_id)
+    console.log_to(folder.log_path("tf_submit"))
+    supervisor = Supervisor(Job(options, environ, allocation, pe, plan, console, folder))
+    with caught_signals(supervisor.events):
+        status = supervisor.run()
+    console.close()
+    return status
+
+
+@contextlib.contextmanager
+def caught_signals(events: queue.SimpleQueue[Event]) -> Iterator[None]:
+    """Meanwhile signals become events for the supervisor."""
+    caught = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+
+    def note(number: int, _frame: object) -> None:
+        events.put(Event(None, "signal", {"number": number}))
+
+    before = {number: signal.signal(number, note) for number in caught}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def show_plan(allocation: Allocation, plan: Plan, options: Options, console: Console) -> int:
+    """``--dry-run``: the placement as far as it is known before the start."""
+    if options.json:
+        print(json.dumps(plan_json(allocation.job_id, plan, options)))
+    else:
+        for line in placement_table([Placement(task) for task in plan.tasks], planned=True):
+            console.say(line)
+    return 0
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """The command; returns its exit status."""
+    try:
+        return run(parse_options(argv), environ)
+    except UserError as error:
+        print(f"tf_submit: error: {error}", file=sys.stderr)
+        return 2
+
+
+def original_arguments() -> list[str]:
+    """sys.argv; when csh started this file, the command line of that csh (see the head of this file)."""
+    encoded = os.environ.pop("TF_SUBMIT_CMDLINE", "")
+    if not encoded:
+        return sys.argv
+    words = [os.fsdecode(word) for word in base64.b64decode(encoded).split(b"\0")[:-1]]
+    return words[words.index(sys.argv[0]) :]
+
+
+def command() -> NoReturn:
+    """Entry point of the installed ``tf_submit``."""
+    sys.exit(main(original_arguments()[1:]))
+
+
+if __name__ == "__main__":
+    command()
