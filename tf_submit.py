@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-""""eval '(exit $?0)' && eval 'exec python3 "$0" ${1+"$@"}'
+"""true"
+eval '(exit $?0)' && eval 'exec python3 "$0" ${1+"$@"}'
 exec env TF_SUBMIT_CMDLINE="`base64 -w0 /proc/$$/cmdline`" python3 $0:q
 """
-# The lines above start Python when the scheduler hands this file to a shell (shell_start_mode
-# posix_compliant): the first one in sh, the second one in csh, whose $argv:q would drop empty arguments.
+# Where the scheduler hands this file to a shell (shell_start_mode posix_compliant), the lines above start
+# Python: the second one in sh; the third one in csh, whose $argv:q would drop empty arguments.
 
 from __future__ import annotations
 
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from typing import IO, Any
 
 __version__ = "0.1.0"
+__doc__ = """Runs a TensorFlow script as parameter servers and workers on the slots of a Grid Engine job.
+
+The launcher, below the line "launcher", runs as the job script: it reads what was granted, plans the tasks
+and starts an agent for each, by default one `qrsh -inherit` and one thread per task. The agent, above that
+line, runs on the node: it finds out what is there, runs the task and passes on its output.
+"""
 
 # ============================================================================ frames
 # Everything above the line "launcher" travels to the nodes and runs there: keep its imports few.
@@ -249,6 +256,7 @@ def lease_gpus(wanted: list[int]) -> list[list[str]]:
     leased = [list(itertools.islice(free, count)) for count in wanted]
     os.umask(old)
     return leased
+
 
 # ============================================================================ agent: processes
 
@@ -523,7 +531,7 @@ class Agent:
         """Carries out the messages that ``data`` completes; no data means that the launcher is gone."""
         self.heard = time.monotonic()
         if not data:
-            return self.lose(0)
+            self.lose(0)
         for _, _, payload in self.decoder.feed(data):
             order = json.loads(payload)
             getattr(self, "do_" + order.pop("type"))(**order)
@@ -648,10 +656,10 @@ class Agent:
 
     def lose_patience(self, child: Child) -> None:
         """Kills a task that did not stop; closes pipes that nobody closes."""
-        if child.running:
-            return child.signal(signal.SIGKILL)
-        for fd in list(child.pipes):
-            self.close(child, fd)
+        child.signal(signal.SIGKILL)
+        if not child.running:
+            for fd in list(child.pipes):
+                self.close(child, fd)
 
     def report(self, child: Child) -> None:
         """Says how the task ended, once all its output has been read."""
@@ -1935,7 +1943,7 @@ class Link:
         self.attempts += 1
         self.heard = time.monotonic()
         self.noise, self.unsent = b"", b""
-        self.errors = tempfile.TemporaryFile()
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, bufsize=0
         )
@@ -2005,8 +2013,14 @@ class Link:
 START_FAULTS = (
     (r"didn't accept task", "Grid Engine let no task start on {host}: {pe}"),
     (r"can't resolve host|unknown host|unable to resolve", "Grid Engine cannot resolve the name {host}"),
-    (r"annotations is not defined|invalid syntax", "{python} on {host} is older than Python 3.9; see --python"),
-    (r"python\S*: (Command |command )?not found|No such file", "there is no {python} on {host}; see --python"),
+    (
+        r"annotations is not defined|invalid syntax",
+        "{python} on {host} is older than Python 3.9; see --python",
+    ),
+    (
+        r"python\S*: (Command |command )?not found|No such file",
+        "there is no {python} on {host}; see --python",
+    ),
     (r"got read error|connection|commlib", "the connection to {host} broke off; is its sge_execd well?"),
 )
 PASSING_FAULTS = r"didn't accept task|commlib|connection refused"  # worth another try
@@ -2018,10 +2032,16 @@ NOT_ACCEPTED = (
 )
 
 
-def explain_start(host: str, python: str, pe: ParallelEnvironment, status: int, printed: Sequence[str]) -> str:
+def explain_start(
+    host: str, python: str, pe: ParallelEnvironment, status: int, printed: Sequence[str]
+) -> str:
     """Why an agent did not start, from the exit status of its qrsh and the last lines printed."""
     text = "\n".join(printed)
-    causes = NOT_ACCEPTED if pe.control_slaves else f"control_slaves is FALSE in the parallel environment {pe.name}"
+    causes = (
+        NOT_ACCEPTED
+        if pe.control_slaves
+        else f"control_slaves is FALSE in the parallel environment {pe.name}"
+    )
     for pattern, meaning in START_FAULTS:
         if re.search(pattern, text):
             return meaning.format(host=host, python=python, pe=causes)
@@ -2046,7 +2066,14 @@ class Run:
 
     def outcome(self) -> Outcome:
         return Outcome(
-            self.task, self.status, self.started, self.ended, self.cpu, self.memory, self.restarts, self.stopped
+            self.task,
+            self.status,
+            self.started,
+            self.ended,
+            self.cpu,
+            self.memory,
+            self.restarts,
+            self.stopped,
         )
 
 
@@ -2296,7 +2323,8 @@ class Supervisor:
         if link in self.leaving or (self.stop_by is not None and not unfinished):
             return
         self.fail(
-            why or f"{link.names} on {link.group.host}: the agent is gone without a report "
+            why
+            or f"{link.names} on {link.group.host}: the agent is gone without a report "
             f"(its connection ended with exit status {exit_code(status)})",
             link=link,
             lines=link.printed(),
@@ -2306,8 +2334,10 @@ class Supervisor:
     def failed_start(self, link: Link, status: int) -> None:
         """An agent did not start: tries again where that can help, else explains."""
         printed, host = link.printed(), link.group.host
-        if self.stop_by is None and link.attempts <= len(RETRY_PAUSES) and re.search(
-            PASSING_FAULTS, "\n".join(printed), re.I
+        if (
+            self.stop_by is None
+            and link.attempts <= len(RETRY_PAUSES)
+            and re.search(PASSING_FAULTS, "\n".join(printed), re.I)
         ):
             pause = RETRY_PAUSES[link.attempts - 1]
             self.console.say(f"{link.names}: {host} did not take it yet, trying again in {pause:g} s")
@@ -2395,7 +2425,9 @@ class Supervisor:
             return
         self.signalled = True
         meaning = {signal.SIGUSR1: " (soft run time limit)", signal.SIGUSR2: " (the job is being deleted)"}
-        self.fail(f"stopped by {signal_name(number)}{meaning.get(signal.Signals(number), '')}", status=-number)
+        self.fail(
+            f"stopped by {signal_name(number)}{meaning.get(signal.Signals(number), '')}", status=-number
+        )
 
     def finish(self) -> int:
         """Cuts what is left, writes the summary, returns the job's exit status."""
@@ -2509,7 +2541,12 @@ class Job:
         """Assigns addresses, cores and GPUs; writes cluster.json. Raises UserError."""
         asks = any(name.startswith("SGE_HGR_") for hello in hellos for name in hello.environment)
         qstat = ask_scheduler(self.environ, "qstat", "-j", self.allocation.job_id) if asks else ""
-        script = Hello(self.allocation.hosts[0].name, (), tuple(sorted(os.sched_getaffinity(0))), environment=self.environ)
+        script = Hello(
+            self.allocation.hosts[0].name,
+            (),
+            tuple(sorted(os.sched_getaffinity(0))),
+            environment=self.environ,
+        )
         placements, warnings = place(self.plan, hellos, self.allocation, self.options, qstat, script)
         self.cluster = cluster_spec(placements.values())
         self.has_gpus = any(placement.gpus for placement in placements.values())
@@ -2720,14 +2757,30 @@ def make_parser() -> Parser:
     add("--slots-per-task", type=positive, metavar="K", help="slots of a host for each task (default: {})")
 
     add = group("network")
-    add("-p", "--port", type=port_number, metavar="BASE", help="take ports from BASE upward (default: any free)")
-    add("--interface", metavar="NAME", help="network of the tasks: an interface (ib0) or subnet (10.1.0.0/16)")
+    add(
+        "-p",
+        "--port",
+        type=port_number,
+        metavar="BASE",
+        help="take ports from BASE upward (default: any free)",
+    )
+    add(
+        "--interface", metavar="NAME", help="network of the tasks: an interface (ib0) or subnet (10.1.0.0/16)"
+    )
 
     add = group("cores and GPUs")
-    add("--bind", choices=("auto", "cores", "none"),
-        help="pin tasks to cores: as the scheduler bound the job, always, never (default: {})")  # fmt: skip
+    add(
+        "--bind",
+        choices=("auto", "cores", "none"),
+        help="pin tasks to cores: as the scheduler bound the job, always, never (default: {})",
+    )
     add("--membind", action="store_true", help="bind memory to the NUMA nodes of the task's cores")
-    add("--gpus-per-task", type=amount, metavar="N", help="GPUs of each task where the scheduler grants no ids")
+    add(
+        "--gpus-per-task",
+        type=amount,
+        metavar="N",
+        help="GPUs of each task where the scheduler grants no ids",
+    )
     add("--gpu-resource", metavar="NAME", help="the scheduler's name of the GPU complex (default: {})")
     add("--share-gpus", action="store_true", help="let tasks share GPUs when there are too few")
 
@@ -2737,21 +2790,52 @@ def make_parser() -> Parser:
 
     add = group("failure and end")
     add("--on-failure", choices=("stop", "continue"), help="when a worker fails (default: {})")
-    add("--success", choices=("all", "chief"),
+    add(
+        "--success",
+        choices=("all", "chief"),
         help="done when all workers are, or the chief (worker 0) is (default: all; chief where there are "
-        "a chief and ps)")  # fmt: skip
-    add("--restarts", type=amount, metavar="N", help="start failed workers again, N times in all (default: {})")
-    add("--requeue", type=amount, metavar="N",
-        help="when a ps or host is lost let the scheduler run the job again, at most N times (default: {})")  # fmt: skip
+        "a chief and ps)",
+    )
+    add(
+        "--restarts",
+        type=amount,
+        metavar="N",
+        help="start failed workers again, N times in all (default: {})",
+    )
+    add(
+        "--requeue",
+        type=amount,
+        metavar="N",
+        help="when a ps or host is lost let the scheduler run the job again, at most N times (default: {})",
+    )
     add("--grace", type=seconds, metavar="S", help="seconds from the stop signal to SIGKILL (default: {})")
-    add("--stop-signal", type=signal_number, metavar="SIGNAL", help="how tasks are told to end (default: TERM)")
+    add(
+        "--stop-signal",
+        type=signal_number,
+        metavar="SIGNAL",
+        help="how tasks are told to end (default: TERM)",
+    )
     add("--start-timeout", type=seconds, metavar="S", help="seconds for all tasks to come up (default: {})")
-    add("--lost-after", type=seconds, metavar="S", help="seconds of silence after which a host is lost (default: {})")
+    add(
+        "--lost-after",
+        type=seconds,
+        metavar="S",
+        help="seconds of silence after which a host is lost (default: {})",
+    )
     add("--per-host", action="store_true", help="one qrsh per host instead of one per task, for big jobs")
 
     add = group("output")
-    add("-q", "--quiet", action="store_const", const=-1, dest="verbosity", help="only warnings and the tasks' lines")
-    add("-v", "--verbose", action="store_const", const=1, dest="verbosity", help="also what happens in detail")
+    add(
+        "-q",
+        "--quiet",
+        action="store_const",
+        const=-1,
+        dest="verbosity",
+        help="only warnings and the tasks' lines",
+    )
+    add(
+        "-v", "--verbose", action="store_const", const=1, dest="verbosity", help="also what happens in detail"
+    )
     add("--color", choices=("auto", "always", "never"), help="colours (default: {}: on a terminal)")
     parser.add_argument("-h", "--help", action="help", help="show this help")
     parser.add_argument("--version", action="version", version=f"tf_submit {__version__}")
