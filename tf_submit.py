@@ -777,8 +777,15 @@ class ParallelEnvironment:
 
 
 # One line of the host file: host slots [queue [column 4]]; sge_pe(5), "$pe_hostfile".
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_SLOTS = re.compile(r"[0-9]{1,6}")
+HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+SLOTS = re.compile(r"[0-9]{1,6}")
+
+
+HOW_TO_SUBMIT = """\
+this is not a job of a parallel environment (PE_HOSTFILE is not set); submit it:
+    qsub -pe tensorflow 4 -binding linear:1 tf_submit.py SCRIPT
+or run it on this machine alone:
+    tf_submit.py --local 3 SCRIPT"""
 
 
 def read_allocation(environ: Mapping[str, str]) -> Allocation:
@@ -789,15 +796,16 @@ def read_allocation(environ: Mapping[str, str]) -> Allocation:
     """
     path = environ.get("PE_HOSTFILE")
     if not path:
-        raise UserError(_why_no_host_file(environ))
+        raise UserError(HOW_TO_SUBMIT)
     try:
         with open(path, encoding="utf-8", errors="backslashreplace") as lines:
             hosts = parse_hostfile(lines.read(), path)
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}: this host file exists on the master host only, "
-                        "while the job runs") from error
-    _check_slots(environ.get("NSLOTS", ""), hosts, path)
-    return Allocation(_job_id(environ), environ.get("JOB_NAME", "tf_submit"), hosts)
+        raise UserError(
+            f"{path}: {error.strerror}: this host file exists on the master host only, while the job runs"
+        ) from error
+    check_slots(environ.get("NSLOTS", ""), hosts, path)
+    return Allocation(full_job_id(environ), environ.get("JOB_NAME", "tf_submit"), hosts)
 
 
 def local_allocation(slots: int, job_name: str, host: str, job_id: str = "local") -> Allocation:
@@ -814,11 +822,13 @@ def parse_hostfile(text: str, path: str) -> tuple[Host, ...]:
     hosts: dict[str, Host] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            found = _parse_host(line, f"{path}:{number}")
-            hosts[found.name] = _merge(hosts.get(found.name), found)
+            found = parse_host_line(line, f"{path}:{number}")
+            hosts[found.name] = merge_hosts(hosts.get(found.name), found)
     if not hosts:
-        raise UserError(f"{path}: the host file is empty: it should hold one line "
-                        "\"host slots queue binding\" for each granted queue instance")
+        raise UserError(
+            f"{path}: the host file is empty: it should hold one line "
+            '"host slots queue binding" for each granted queue instance'
+        )
     return tuple(hosts.values())
 
 
@@ -842,48 +852,49 @@ def parse_pe(text: str) -> ParallelEnvironment:
     return ParallelEnvironment(**found)
 
 
-def _why_no_host_file(environ: Mapping[str, str]) -> str:
-    if "JOB_ID" in environ:
-        return (f"job {environ['JOB_ID']} has no parallel environment: submit it with one, "
-                "as in: qsub -pe tensorflow 4 tf_submit.py SCRIPT")
-    return ("this is no Grid Engine job (PE_HOSTFILE is not set): submit it, as in: "
-            "qsub -pe tensorflow 4 tf_submit.py SCRIPT; or run it on this machine: "
-            "tf_submit.py --local 3 SCRIPT")
-
-
-def _parse_host(line: str, where: str) -> Host:
+def parse_host_line(line: str, where: str) -> Host:
     """One line, e.g. "node1 2 all.q@node1 0,0:0,1"; ``where`` is "file:line" for the error."""
     name, slots, queue, binding = (*line.split()[:4], "", "", "")[:4]
-    if not _HOST.fullmatch(name):
-        raise UserError(f"{where}: {line.strip()!r}: {name!r} is no host name; "
-                        "a line should read \"host slots queue binding\"")
-    if not _SLOTS.fullmatch(slots) or int(slots) == 0:
-        raise UserError(f"{where}: {line.strip()!r}: the slots, {slots!r}, should be a number from 1 up; "
-                        "a line should read \"host slots queue binding\"")
+    if not HOST_NAME.fullmatch(name):
+        raise UserError(
+            f"{where}: {line.strip()!r}: {name!r} is no host name; "
+            'a line should read "host slots queue binding"'
+        )
+    if not SLOTS.fullmatch(slots) or int(slots) == 0:
+        raise UserError(
+            f"{where}: {line.strip()!r}: the slots, {slots!r}, should be a number from 1 up; "
+            'a line should read "host slots queue binding"'
+        )
     return Host(name, int(slots), (queue,) if queue else (), (binding,) if binding else ())
 
 
-def _merge(known: Host | None, found: Host) -> Host:
+def merge_hosts(known: Host | None, found: Host) -> Host:
     """Add another queue instance of a host; every distinct queue and binding is kept once."""
     if known is None:
         return found
-    return Host(known.name, known.slots + found.slots, tuple(dict.fromkeys(known.queues + found.queues)),
-                tuple(dict.fromkeys(known.binding + found.binding)))
+    return Host(
+        known.name,
+        known.slots + found.slots,
+        tuple(dict.fromkeys(known.queues + found.queues)),
+        tuple(dict.fromkeys(known.binding + found.binding)),
+    )
 
 
-def _check_slots(nslots: str, hosts: Sequence[Host], path: str) -> None:
+def check_slots(nslots: str, hosts: Sequence[Host], path: str) -> None:
     if not nslots:
         return
-    if not _SLOTS.fullmatch(nslots):
+    if not SLOTS.fullmatch(nslots):
         raise UserError(f"NSLOTS={nslots!r} should be a number")
     granted = sum(host.slots for host in hosts)
     if granted != int(nslots):
-        raise UserError(f"{path}: the host file grants {granted} slots, but NSLOTS is {nslots}: "
-                        "the administrator should look at this parallel environment; "
-                        f"with NSLOTS={granted} in its environment tf_submit trusts the file")
+        raise UserError(
+            f"{path}: the host file grants {granted} slots, but NSLOTS is {nslots}: "
+            "the administrator should look at this parallel environment; "
+            f"with NSLOTS={granted} in its environment tf_submit trusts the file"
+        )
 
 
-def _job_id(environ: Mapping[str, str]) -> str:
+def full_job_id(environ: Mapping[str, str]) -> str:
     job, task = environ.get("JOB_ID", "0"), environ.get("SGE_TASK_ID", "undefined")
     return f"{job}.{task}" if task.isdecimal() else job
 
@@ -927,45 +938,51 @@ def make_plan(allocation: Allocation, pe: ParallelEnvironment, options: Options)
     ps come first, from the master host on (``--spread-ps``: one per host in turn), then the chief, the
     workers and the evaluator. Raises UserError where the slots do not suffice or the PE forbids it.
     """
-    seats, warnings = _seats(allocation.hosts, options.slots_per_task)
-    roles = _roles(len(seats), options)
+    seats, warnings = find_seats(allocation.hosts, options.slots_per_task)
+    roles = deal_roles(len(seats), options)
     if options.spread_ps:
-        seats = _spread(seats, options.ps)
-    tasks = tuple(Task(role, index, host, options.slots_per_task)
-                  for (role, index), host in zip(roles, seats))
-    return Plan(tasks, _groups(tasks, allocation, pe, options), warnings)
+        seats = spread_out(seats, options.ps)
+    tasks = tuple(
+        Task(role, index, host, options.slots_per_task) for (role, index), host in zip(roles, seats)
+    )
+    return Plan(tasks, make_groups(tasks, allocation, pe, options), warnings)
 
 
-def _seats(hosts: Sequence[Host], slots_per_task: int) -> tuple[list[str], tuple[str, ...]]:
+def find_seats(hosts: Sequence[Host], slots_per_task: int) -> tuple[list[str], tuple[str, ...]]:
     """The host of every task that the slots have room for, and a warning about slots left over."""
     seats = [host.name for host in hosts for _ in range(host.slots // slots_per_task)]
-    odd = [f"{host.slots % slots_per_task} of {host.slots} on {host.name}"
-           for host in hosts if host.slots % slots_per_task]
+    odd = [
+        f"{host.slots % slots_per_task} of {host.slots} on {host.name}"
+        for host in hosts
+        if host.slots % slots_per_task
+    ]
     if not odd:
         return seats, ()
-    return seats, (f"slots left over by --slots-per-task {slots_per_task}: {_some(odd)}",)
+    return seats, (f"slots left over by --slots-per-task {slots_per_task}: {shortened(odd)}",)
 
 
-def _some(names: Sequence[str], most: int = 8) -> str:
+def shortened(names: Sequence[str], most: int = 8) -> str:
     """Join names for a message, e.g. "node1, node2 and 298 more"."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def _roles(tasks: int, options: Options) -> list[tuple[str, int]]:
+def deal_roles(tasks: int, options: Options) -> list[tuple[str, int]]:
     """Role and index of each task in the order of the cluster spec."""
     counts = {"ps": options.ps, "chief": int(options.chief), "worker": 1, "evaluator": int(options.evaluator)}
     needed = sum(counts.values())
     if tasks < needed:
         wanted = ", ".join(f"{count} {role}" for role, count in counts.items() if count)
         per_task = f" of {options.slots_per_task} slots each" if options.slots_per_task > 1 else ""
-        raise UserError(f"the job has room for {tasks} tasks{per_task}, but {wanted} need {needed}: "
-                        "ask for more slots (-pe NAME SLOTS) or fewer roles")
+        raise UserError(
+            f"the job has room for {tasks} tasks{per_task}, but {wanted} need {needed}: "
+            "ask for more slots (-pe NAME SLOTS) or fewer roles"
+        )
     counts["worker"] += tasks - needed
     return [(role, index) for role, count in counts.items() for index in range(count)]
 
 
-def _spread(seats: Sequence[str], count: int) -> list[str]:
+def spread_out(seats: Sequence[str], count: int) -> list[str]:
     """Move ``count`` seats to the front that are on different hosts as far as there are any."""
     nth: collections.Counter[str] = collections.Counter()
     turns = []
@@ -975,40 +992,46 @@ def _spread(seats: Sequence[str], count: int) -> list[str]:
     first = [position for _, position in sorted(turns)[:count]]
     taken = set(first)
     return [seats[position] for position in first] + [
-        host for position, host in enumerate(seats) if position not in taken]
+        host for position, host in enumerate(seats) if position not in taken
+    ]
 
 
-def _groups(tasks: Sequence[Task], allocation: Allocation, pe: ParallelEnvironment,
-            options: Options) -> tuple[Group, ...]:
+def make_groups(
+    tasks: Sequence[Task], allocation: Allocation, pe: ParallelEnvironment, options: Options
+) -> tuple[Group, ...]:
     """One group per task, or per host where asked or where the PE takes only one qrsh per host."""
     by_host: dict[str, list[Task]] = {}
     for task in tasks:
         by_host.setdefault(task.host, []).append(task)
     others = [host for host in by_host if host != allocation.hosts[0].name]
     if others and not pe.control_slaves:
-        raise UserError(_no_control(pe.name, others))
+        raise UserError(no_control(pe.name, others))
     together = options.per_host or pe.daemon_forks_slaves
     groups = []
     for host in allocation.hosts:
         here = by_host.get(host.name, [])
         bundles = [tuple(here)] if together and here else [(task,) for task in here]
-        local = len(bundles) - _qrsh_limit(host, host is allocation.hosts[0], pe, options)
-        groups += [Group(host.name, bundle, "local" if number < local else "qrsh")
-                   for number, bundle in enumerate(bundles)]
+        local = len(bundles) - qrsh_limit(host, host is allocation.hosts[0], pe, options)
+        groups += [
+            Group(host.name, bundle, "local" if number < local else "qrsh")
+            for number, bundle in enumerate(bundles)
+        ]
     return tuple(groups)
 
 
-def _qrsh_limit(host: Host, is_master: bool, pe: ParallelEnvironment, options: Options) -> int:
+def qrsh_limit(host: Host, is_master: bool, pe: ParallelEnvironment, options: Options) -> int:
     """How many qrsh tasks the execution daemon of a host takes; sge_pe(5)."""
     if options.local is not None or not pe.control_slaves or (is_master and pe.master_forks_slaves):
         return 0
     return host.slots - (is_master and pe.job_is_first_task)
 
 
-def _no_control(pe: str, hosts: Sequence[str]) -> str:
-    return (f"the parallel environment {pe} has control_slaves FALSE, so Grid Engine starts no tasks on "
-            f"{_some(hosts)}: the administrator can set control_slaves TRUE (qconf -mp {pe}); "
-            "jobs on one host run as it is")
+def no_control(pe: str, hosts: Sequence[str]) -> str:
+    return (
+        f"the parallel environment {pe} has control_slaves FALSE, so Grid Engine starts no tasks on "
+        f"{shortened(hosts)}: the administrator can set control_slaves TRUE (qconf -mp {pe}); "
+        "jobs on one host run as it is"
+    )
 
 
 # ============================================================================ assign
@@ -1056,6 +1079,425 @@ class Placement:
     threads: int = 1  # for TensorFlow's and OpenMP's thread pools
 
 
+def place(
+    plan: Plan,
+    hellos: Sequence[Hello],
+    allocation: Allocation,
+    options: Options,
+    qstat: str = "",
+    script: Hello | None = None,
+) -> tuple[dict[str, Placement], tuple[str, ...]]:
+    """Decide where each task runs: placements by task name, in the plan's order, and warnings.
+
+    ``hellos`` are those of ``plan.groups``, in their order; ``qstat`` is what `qstat -j JOB_ID` printed;
+    ``script`` is what the waiting job script found for itself on the master host.
+    Raises UserError where tasks outnumber GPUs.
+    """
+    agents: dict[str, list[tuple[Group, Hello]]] = {}
+    for group, hello in zip(plan.groups, hellos):
+        agents.setdefault(group.host, []).append((group, hello))
+    placements, core_warnings = assign_cores(agents, allocation.hosts[0], options.bind, script)
+    gpus, gpu_warnings = assign_gpus(agents, allocation, options, qstat, script)
+    for group, hello in zip(plan.groups, hellos):
+        for task, port in zip(group.tasks, hello.ports):
+            placements[task.name] = dataclasses.replace(
+                placements[task.name],
+                address=with_port(hello.address or group.host, port),
+                gpus=gpus.get(task.name, ()),
+            )
+    return {task.name: placements[task.name] for task in plan.tasks}, core_warnings + gpu_warnings
+
+
+# ---------------------------------------------------------------------------- assign: cores
+
+Answers = Mapping[str, Sequence[tuple[Group, Hello]]]  # by host: its groups, and what their agents found
+Core = Sequence[Cpu]  # those hardware threads of one physical core that may be used
+
+
+@dataclass(frozen=True)
+class HostCpus:
+    """The CPUs of one host as its agents see them.
+
+    ``masks`` maps each distinct set of CPUs to the tasks whose agents have it. ``granted`` holds the sets
+    that were given to the job, rather than being all that the host has. ``script`` are the CPUs given to
+    the job script, which only waits while the tasks run.
+    """
+
+    name: str
+    topology: Mapping[int, Cpu]
+    masks: Mapping[frozenset[int], Sequence[Task]]
+    granted: frozenset[frozenset[int]]
+    script: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Cores for some tasks to divide. ``own``: nothing else computes there, so threads may fill them."""
+
+    host: str
+    tasks: Sequence[Task]
+    cores: Sequence[Core]
+    own: bool
+    warning: str
+
+
+CROWDED = "fewer cores than tasks, so tasks share some; ask for a core per slot: "
+UNBOUND = "Grid Engine bound no cores, so tasks divide what is left of the host, one thread per slot: "
+
+
+def assign_cores(
+    agents: Answers, master: Host, bind: str = "auto", script: Hello | None = None
+) -> tuple[dict[str, Placement], tuple[str, ...]]:
+    """Give each task cores of its own, from what the agents of each host found; placements by task name.
+
+    Where nothing in the job asks for binding, and with bind "none", no task is pinned: its threads follow
+    its slots, or the cores that it would have had. With bind "cores" tasks are pinned in any case.
+    """
+    hosts = [
+        look_at_cpus(name, here, *((script, master) if name == master.name else (None, None)))
+        for name, here in agents.items()
+    ]
+    asked = any(host.granted or host.script for host in hosts)
+    if not asked and bind != "cores":
+        return {
+            task.name: Placement(task, threads=task.slots)
+            for here in agents.values()
+            for group, _ in here
+            for task in group.tasks
+        }, ()
+    pools = [pool for host in hosts for pool in make_pools(host)]
+    placements = {
+        task.name: pin(task, cores, pool.own)
+        for pool in pools
+        for task, cores in zip(pool.tasks, divide_cores(pool.tasks, pool.cores))
+    }
+    if bind == "none":
+        return {name: Placement(found.task, threads=found.threads) for name, found in placements.items()}, ()
+    return placements, pool_warnings(pools, (CROWDED, UNBOUND) if asked else (CROWDED,))
+
+
+def pool_warnings(pools: Sequence[Pool], kinds: Iterable[str]) -> tuple[str, ...]:
+    """One line for each kind of warning, however many hosts it is about."""
+    lines = []
+    for kind in kinds:
+        where = [
+            f"{pool.host} ({len(pool.cores)} for {shortened([task.name for task in pool.tasks])})"
+            for pool in pools
+            if pool.warning == kind
+        ]
+        lines += [kind + shortened(where)] if where else []
+    return tuple(lines)
+
+
+def look_at_cpus(
+    name: str, agents: Sequence[tuple[Group, Hello]], script: Hello | None, master: Host | None
+) -> HostCpus:
+    """Sort the tasks of a host by the CPUs that their agents may use; ``master`` if it is the master host."""
+    topology = {cpu.number: cpu for cpu in agents[0][1].topology}
+    column = cores_in_column(master, topology) if master else frozenset()
+    masks: dict[frozenset[int], list[Task]] = {}
+    granted = set()
+    for group, hello in agents:
+        cpus, given = cpus_given(hello, frozenset(topology), column)
+        masks.setdefault(cpus, []).extend(group.tasks)
+        granted |= {cpus} if given else set()
+    waiting, given = cpus_given(script, frozenset(topology), column) if script else (frozenset(), False)
+    return HostCpus(name, topology, masks, frozenset(granted), waiting if given else frozenset())
+
+
+def cpus_given(hello: Hello, online: frozenset[int], column: frozenset[int]) -> tuple[frozenset[int], bool]:
+    """The CPUs that a process should use, and whether they were given to it rather than being all there are.
+
+    The mask is the truth; the scheduler's variables and column 4 of the host file can only narrow it.
+    """
+    mask = frozenset(hello.mask)
+    is_wide = mask >= online
+    for named in (cpus_bound(hello.environment, mask), column if is_wide else frozenset()):
+        if mask & named:
+            return mask & named, True
+    return mask, not is_wide
+
+
+def cpus_bound(environ: Mapping[str, str], mask: Iterable[int]) -> frozenset[int]:
+    """The CPUs in SGE_BINDING ("0 1", Linux numbers) or SGE_BINDING_CPUSET; empty where neither says any."""
+    numbers = environ.get("SGE_BINDING", "").replace(",", " ").split()
+    if numbers and all(CPU_NUMBER.fullmatch(number) for number in numbers):
+        return frozenset(map(int, numbers))
+    bitmap = parse_cpuset(environ.get("SGE_BINDING_CPUSET", ""))
+    return frozenset(number for number in mask if bitmap >> number & 1)
+
+
+CPU_NUMBER = re.compile(r"[0-9]{1,5}")
+
+
+def parse_cpuset(text: str) -> int:
+    """Read a bitmap of CPUs as hwloc writes it, in words of 32 bits, the highest first; 0 for anything else.
+
+    >>> parse_cpuset("0x00000003,,0x1") == 0b11 << 64 | 1
+    True
+    """
+    bitmap = 0
+    for word in text.split(","):
+        if not re.fullmatch(r"((0x)?[0-9a-fA-F]+)?", word):
+            return 0
+        bitmap = bitmap << 32 | int(word or "0", 16)
+    return bitmap
+
+
+def parse_binding(text: str) -> tuple[tuple[int, int], ...]:
+    """Read column 4 of the host file: pairs of logical socket and core; none where it is no binding.
+
+    >>> parse_binding("0,0:0,1") == parse_binding("0:0,0:1") == ((0, 0), (0, 1))
+    True
+    >>> parse_binding("0-3,8"), parse_binding("UNDEFINED"), parse_binding("<NULL>")
+    ((), (), ())
+    """
+    for between, inside in ((":", ","), (",", ":")):  # Son of Grid Engine, Open Cluster Scheduler
+        pairs = [pair.split(inside) for pair in text.split(between)]
+        if all(len(pair) == 2 and all(CPU_NUMBER.fullmatch(number) for number in pair) for pair in pairs):
+            return tuple((int(socket), int(core)) for socket, core in pairs)
+    return ()
+
+
+def cores_in_column(master: Host, topology: Mapping[int, Cpu]) -> frozenset[int]:
+    """The CPUs of the cores in column 4 of the master host; empty where it names one that is not there.
+
+    Sockets, and the cores in each, are counted in hwloc's order: by the lowest CPU number in them.
+    """
+    sockets: dict[int, dict[int, dict[int, list[int]]]] = {}
+    for number, cpu in sorted(topology.items()):
+        sockets.setdefault(cpu.socket, {}).setdefault(cpu.node, {}).setdefault(cpu.core, []).append(number)
+    tree = [[core for node in socket.values() for core in node.values()] for socket in sockets.values()]
+    pairs = [pair for column in master.binding for pair in parse_binding(column)]
+    if not all(socket < len(tree) and core < len(tree[socket]) for socket, core in pairs):
+        return frozenset()
+    return frozenset(number for socket, core in pairs for number in tree[socket][core])
+
+
+def make_pools(host: HostCpus) -> Iterable[Pool]:
+    """Turn overlapping masks into pools that do not overlap, where that is possible.
+
+    The narrowest mask comes first, and a wider one has what is left. Beside narrower ones it means that
+    the scheduler had no core left for a task: then the cores of the waiting job script are the safest,
+    for all others may have been given to other jobs.
+    """
+    taken: frozenset[int] = frozenset()
+    for cpus, tasks in sorted(host.masks.items(), key=lambda item: (len(item[0]), min(item[0], default=0))):
+        free = cpus - taken
+        idle = physical_cores(host.script & free if host.script < cpus else (), host.topology)
+        use_script = len(idle) >= len(tasks)
+        cores = idle if use_script else physical_cores(free or cpus, host.topology)
+        is_given = use_script or cpus in host.granted
+        is_crowded = not free or len(cores) < len(tasks)
+        yield Pool(
+            host.name,
+            tasks,
+            cores,
+            is_given and not is_crowded,
+            CROWDED if is_crowded else "" if is_given else UNBOUND,
+        )
+        taken |= {cpu.number for core in cores for cpu in core}
+
+
+def physical_cores(cpus: Iterable[int], topology: Mapping[int, Cpu]) -> list[Core]:
+    """Bring the hardware threads of each core together, and neighbouring cores next to each other."""
+    cores: dict[tuple[int, int, int], list[Cpu]] = {}
+    for number in sorted(cpus):
+        cpu = topology.get(number) or Cpu(number, 0, number, 0)
+        cores.setdefault((cpu.socket, cpu.node, cpu.core), []).append(cpu)
+    return [core for _, core in sorted(cores.items())]
+
+
+def divide_cores(tasks: Sequence[Task], cores: Sequence[Core]) -> list[Sequence[Core]]:
+    """The cores of each task: whole ones where they suffice, else hardware threads, else in turns.
+
+    Where tasks must share, a ps, which computes little, floats over all cores and leaves workers apart.
+    """
+    if len(cores) < len(tasks):
+        cores = [(cpu,) for core in cores for cpu in core]
+    floating = {task for task in tasks if task.role == "ps"} if len(cores) < len(tasks) else set()
+    turns = min(len(tasks) - len(floating), len(cores))
+    shares = itertools.cycle(split_cores(cores, turns) if turns else ())
+    return [cores if task in floating else next(shares, cores) for task in tasks]
+
+
+def split_cores(cores: Sequence[Core], count: int) -> list[Sequence[Core]]:
+    """Split cores into ``count`` <= len(cores) runs of neighbours, as even as can be.
+
+    No run crosses NUMA nodes, or else sockets, unless some run would get fewer than its fair share.
+    """
+    for domain in (lambda core: (core[0].socket, core[0].node), lambda core: core[0].socket):
+        shares = split_domains([list(cores) for _, cores in itertools.groupby(cores, domain)], count)
+        if min(map(len, shares)) >= len(cores) // count:
+            return shares
+    return split_evenly(cores, count)
+
+
+def split_domains(domains: Sequence[Sequence[Core]], count: int) -> list[Sequence[Core]]:
+    """Give each of ``count`` runs to the domain that then has the most cores for each of its runs."""
+    runs = [0] * len(domains)
+    for _ in range(count):
+        roomiest = max(range(len(domains)), key=lambda at: len(domains[at]) / (runs[at] + 1))
+        runs[roomiest] += 1
+    return [share for domain, n in zip(domains, runs) if n for share in split_evenly(domain, n)]
+
+
+def split_evenly(items: Sequence[Any], count: int) -> list[Any]:
+    return [items[n * len(items) // count : (n + 1) * len(items) // count] for n in range(count)]
+
+
+def pin(task: Task, cores: Sequence[Core], own: bool) -> Placement:
+    """A task on these cores, with a thread for each if they are its own, else for each of its slots."""
+    cpus = [cpu for core in cores for cpu in core]
+    physical = len({(cpu.socket, cpu.core) for cpu in cpus})
+    return Placement(
+        task,
+        cores=tuple(sorted(cpu.number for cpu in cpus)) if cpus else None,
+        sockets=tuple(sorted({cpu.socket for cpu in cpus})),
+        nodes=tuple(sorted({cpu.node for cpu in cpus})),
+        threads=physical if own else min(task.slots, physical) or task.slots,
+    )
+
+
+# ---------------------------------------------------------------------------- assign: GPUs
+
+
+def assign_gpus(
+    agents: Answers, allocation: Allocation, options: Options, qstat: str = "", script: Hello | None = None
+) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """The CUDA devices of each task that has any, by task name, and warnings; a ps never has any.
+
+    Tasks that were given the same ids split them. Raises UserError where tasks outnumber GPUs.
+    """
+    resource, master = options.gpu_resource, allocation.hosts[0].name
+    grants = gpu_grants(qstat, resource, allocation.job_id) if len(allocation.hosts) > 1 else {}
+    gpus: dict[str, tuple[str, ...]] = {}
+    for host, here in agents.items():
+        grant = grant_of_host(host, grants, agents) if grants else None
+        prolog = script.environment if script and host == master else {}
+        leased = tuple(gpu for _, hello in here for lease in hello.leases for gpu in lease)
+        users: dict[tuple[str, ...], list[Task]] = {}
+        for group, hello in here:
+            ids = gpus_given(hello.environment, grant, prolog, resource) or leased
+            users.setdefault(ids, []).extend(task for task in group.tasks if task.role != "ps")
+        for ids, tasks in users.items():
+            gpus.update(split_gpus(host, ids, tasks, options))
+    untold = (
+        len(allocation.hosts) > 1
+        and not grants
+        and any(f"SGE_HGR_{resource}" in hello.environment for here in agents.values() for _, hello in here)
+    )
+    return gpus, (GRANT_UNKNOWN.format(resource),) if untold else ()
+
+
+GRANT_UNKNOWN = (
+    "qstat -j does not tell which {0} each host has, so SGE_HGR_{0} is believed, "
+    "which Open Cluster Scheduler 9 fills in wrongly in jobs over several hosts"
+)
+
+
+def gpu_grants(qstat: str, resource: str, job_id: str) -> dict[str, tuple[str, ...]]:
+    """The ids of a resource that `qstat -j` shows for each host, as in its line for task 1
+
+    resource_map   1:   gpu=node1=(0 1),gpu=node2=(1)
+    """
+    task = job_id.partition(".")[2] or "1"
+    lines = re.findall(rf"^(?:resource[ _]map)?[ \t]+{task}:[ \t]*(.*)$", qstat, re.MULTILINE)
+    grants: dict[str, tuple[str, ...]] = {}
+    for name, host, ids in re.findall(r"([^\s=,()]+)=([^\s=,()]+)=\(([^()]*)\)", ",".join(lines)):
+        if name == resource:
+            grants[host] = grants.get(host, ()) + device_ids(ids, f"{resource} on {host} in qstat -j")
+    return grants
+
+
+def device_ids(text: str, where: str) -> tuple[str, ...]:
+    """Read granted ids, split by spaces or commas, as CUDA knows the devices; amounts are no ids.
+
+    >>> device_ids("0 gpu1,MIG-6e5a1c08", "SGE_HGR_gpu"), device_ids("2.000000", "SGE_HGR_gpu")
+    (('0', '1', 'MIG-6e5a1c08'), ())
+    """
+    words = text.replace(",", " ").split()
+    return tuple(
+        device_id(word, where)
+        for word in words
+        if word != "NONE" and not re.fullmatch(r"[0-9]+\.[0-9]+", word)
+    )
+
+
+def device_id(name: str, where: str) -> str:
+    """A UUID as it is, else the number at the end of the name."""
+    if re.match(r"(GPU|MIG)-[0-9a-f]{8}", name):
+        return name
+    number = re.search(r"[0-9]{1,4}$", name)
+    if not number:
+        raise UserError(
+            f"{where}: {name!r} is no GPU: an id should be a number, a name that ends in one, or a UUID"
+        )
+    return str(int(number[0]))
+
+
+def visible_devices(text: str) -> tuple[str, ...]:
+    """Read CUDA_VISIBLE_DEVICES; as in CUDA, what follows an invalid entry such as -1 does not count."""
+    entries = [entry.strip() for entry in text.split(",")]
+    return tuple(itertools.takewhile(re.compile(r"[0-9]+|(GPU|MIG)-.+").fullmatch, entries))
+
+
+def grant_of_host(host: str, grants: Mapping[str, tuple[str, ...]], hosts: Iterable[str]) -> tuple[str, ...]:
+    """The grant of a host. Where one name is short and the other has a domain they may still be the same,
+    but only if no other host of the job has that short name."""
+    if host in grants:
+        return grants[host]
+    short = host.partition(".")[0]
+    alike = [name for name in grants if name.partition(".")[0] == short and short in (name, host)]
+    rivals = [name for name in hosts if name.partition(".")[0] == short]
+    return grants[alike[0]] if len(alike) == len(rivals) == 1 else ()
+
+
+def gpus_given(
+    own: Mapping[str, str], grant: tuple[str, ...] | None, prolog: Mapping[str, str], resource: str
+) -> tuple[str, ...]:
+    """The GPUs given to an agent, in the order of trust: grant, its own SGE_HGR_<resource>, and
+    CUDA_VISIBLE_DEVICES, which a site's prolog may have set for the job script alone."""
+    if grant is not None:
+        return grant
+    granted = device_ids(own.get(f"SGE_HGR_{resource}", ""), f"SGE_HGR_{resource}")
+    visible = own.get("CUDA_VISIBLE_DEVICES", prolog.get("CUDA_VISIBLE_DEVICES", ""))
+    return granted or visible_devices(visible)
+
+
+def split_gpus(
+    host: str, ids: Sequence[str], tasks: Sequence[Task], options: Options
+) -> dict[str, tuple[str, ...]]:
+    """Split the ids that some tasks of a host have in common: ``--gpus-per-task`` each, or evenly."""
+    if not tasks or not (ids or options.gpus_per_task):
+        return {}
+    each = max(options.gpus_per_task, 1)
+    if len(ids) >= each * len(tasks):
+        shares = (
+            [ids[n * each : (n + 1) * each] for n in range(len(tasks))]
+            if options.gpus_per_task
+            else (split_evenly(ids, len(tasks)))
+        )
+    elif ids and options.share_gpus:
+        shares = [[ids[at % len(ids)] for at in range(n * each, (n + 1) * each)] for n in range(len(tasks))]
+    else:
+        raise UserError(too_few_gpus(host, ids, tasks, each))
+    return {task.name: tuple(dict.fromkeys(share)) for task, share in zip(tasks, shares)}
+
+
+def too_few_gpus(host: str, ids: Sequence[str], tasks: Sequence[Task], each: int) -> str:
+    names = shortened([task.name for task in tasks])
+    need = f" with {each} GPUs each" if each > 1 else ""
+    have = f"{len(ids)} GPUs ({shortened(ids)})" if ids else "no free GPU"
+    return (
+        f"{host}: {len(tasks)} tasks{need} ({names}) but {have}: request more GPUs or fewer slots on a "
+        "host, or let tasks share GPUs with --share-gpus"
+    )
+
+
+# ---------------------------------------------------------------------------- assign: what tasks are told
+
+
 @dataclass(frozen=True)
 class ClusterSpec:
     """The addresses of a job by role, without the evaluator, and the texts that its tasks need, made once."""
@@ -1065,24 +1507,6 @@ class ClusterSpec:
     evaluator: str  # its address, "" when there is none
     ps_hosts: str  # "node1:2222,node2:2222"
     worker_hosts: str  # the chief first: between ps and workers of old scripts, worker 0 is the chief
-
-
-def place(plan: Plan, hellos: Sequence[Hello], allocation: Allocation, options: Options,
-          qstat: str = "", script: Hello | None = None) -> tuple[dict[str, Placement], tuple[str, ...]]:
-    """Decide where each task runs: placements by task name, in the plan's order, and warnings.
-
-    ``hellos`` are those of ``plan.groups``, in their order; ``qstat`` is what `qstat -j JOB_ID` printed;
-    ``script`` is what the waiting job script found for itself on the master host.
-    """
-    found = {task.name: Placement(task, _address(group, hello, number), threads=task.slots)
-             for group, hello in zip(plan.groups, hellos) for number, task in enumerate(group.tasks)}
-    return {task.name: found[task.name] for task in plan.tasks}, ()
-
-
-def _address(group: Group, hello: Hello, number: int) -> str:
-    """"host:port" of a group's task; an IPv6 address goes into brackets."""
-    host = hello.address or group.host
-    return f"[{host}]:{hello.ports[number]}" if ":" in host else f"{host}:{hello.ports[number]}"
 
 
 def cluster_spec(placements: Iterable[Placement]) -> ClusterSpec:
@@ -1095,16 +1519,18 @@ def cluster_spec(placements: Iterable[Placement]) -> ClusterSpec:
         addresses.setdefault(placement.task.role, []).append(str(placement.address))
     evaluator = addresses.pop("evaluator", [""])[0]
     text = json.dumps(addresses, separators=(",", ":"))
-    if len(text) > _LONGEST:
+    if len(text) > LONGEST_VARIABLE:
         tasks = sum(map(len, addresses.values()))
-        raise UserError(f"the cluster spec of {tasks} tasks takes {len(text)} bytes in TF_CONFIG, but Linux "
-                        f"passes on {_LONGEST}: run fewer tasks (--slots-per-task)")
+        raise UserError(
+            f"the cluster spec of {tasks} tasks takes {len(text)} bytes in TF_CONFIG, but Linux "
+            f"passes on {LONGEST_VARIABLE}: run fewer tasks (--slots-per-task)"
+        )
     workers = [*addresses.get("chief", ()), *addresses.get("worker", ())]
     return ClusterSpec(addresses, text, evaluator, ",".join(addresses.get("ps", ())), ",".join(workers))
 
 
 # Linux takes strings of up to 32 pages in an environment (MAX_ARG_STRLEN, execve(2)); some room for the rest.
-_LONGEST = 32 * 4096 - 256
+LONGEST_VARIABLE = 32 * 4096 - 256
 
 
 def tf_config(cluster: ClusterSpec, task: Task) -> str:
@@ -1116,13 +1542,14 @@ def tf_config(cluster: ClusterSpec, task: Task) -> str:
     return f'{{"cluster":{text},"task":{{"type":"{task.role}","index":{task.index}}}}}'
 
 
-def script_arguments(arguments: Sequence[str], cluster: ClusterSpec, task: Task,
-                     tf_config_only: bool = False) -> list[str]:
+def script_arguments(
+    arguments: Sequence[str], cluster: ClusterSpec, task: Task, tf_config_only: bool = False
+) -> list[str]:
     """The arguments of a task's script: placeholders filled in, else the classic flags appended."""
     if tf_config_only:
         return list(arguments)
     filled = fill_placeholders(arguments, cluster, task)
-    return [*arguments, *_classic_flags(cluster, task)] if filled is None else filled
+    return [*arguments, *classic_flags(cluster, task)] if filled is None else filled
 
 
 def fill_placeholders(arguments: Sequence[str], cluster: ClusterSpec, task: Task) -> list[str] | None:
@@ -1130,17 +1557,17 @@ def fill_placeholders(arguments: Sequence[str], cluster: ClusterSpec, task: Task
 
     "--job_name={job_name}" becomes "--job_name=worker"; other braces stay as they are.
     """
-    if not any(placeholder in argument for argument in arguments for placeholder in _PLACEHOLDERS):
+    if not any(placeholder in argument for argument in arguments for placeholder in PLACEHOLDERS):
         return None
-    values = dict(zip(_PLACEHOLDERS, (cluster.ps_hosts, cluster.worker_hosts, *_classic_role(cluster, task))))
+    values = dict(zip(PLACEHOLDERS, (cluster.ps_hosts, cluster.worker_hosts, *classic_role(cluster, task))))
     pattern = re.compile("|".join(map(re.escape, values)))
     return [pattern.sub(lambda found: values[found[0]], argument) for argument in arguments]
 
 
-_PLACEHOLDERS = ("{ps_hosts}", "{worker_hosts}", "{job_name}", "{task_index}")
+PLACEHOLDERS = ("{ps_hosts}", "{worker_hosts}", "{job_name}", "{task_index}")
 
 
-def _classic_role(cluster: ClusterSpec, task: Task) -> tuple[str, str]:
+def classic_role(cluster: ClusterSpec, task: Task) -> tuple[str, str]:
     """Job name and task index where there is no chief: the chief is worker 0 and the others follow it."""
     if task.role == "chief":
         return "worker", "0"
@@ -1148,8 +1575,8 @@ def _classic_role(cluster: ClusterSpec, task: Task) -> tuple[str, str]:
     return task.role, str(task.index + shift)
 
 
-def _classic_flags(cluster: ClusterSpec, task: Task) -> list[str]:
-    job_name, task_index = _classic_role(cluster, task)
+def classic_flags(cluster: ClusterSpec, task: Task) -> list[str]:
+    job_name, task_index = classic_role(cluster, task)
     servers = ["-s", cluster.ps_hosts] if cluster.ps_hosts else []
     return [*servers, "-w", cluster.worker_hosts, "--job_name", job_name, "--task_index", task_index]
 
@@ -1182,18 +1609,46 @@ def proxy_environment(environ: Mapping[str, str], addresses: Iterable[str]) -> d
 
 # Variables that are true on one host, or for one process, only. Those of the master host must not reach a
 # task elsewhere, which has its own; from sge_job(5) environment and what sites set beside it.
-_HOST_BOUND = frozenset((
-    "ARC", "CUDA_VISIBLE_DEVICES", "DBUS_SESSION_BUS_ADDRESS", "GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES",
-    "HOST", "HOSTNAME", "NHOSTS", "NQUEUES", "NSLOTS", "NVIDIA_VISIBLE_DEVICES", "OLDPWD",
-    "PE_HOSTFILE", "PWD", "QUEUE", "ROCR_VISIBLE_DEVICES", "SGE_ARCH", "SGE_BINARY_PATH", "SGE_JOB_SPOOL_DIR",
-    "SGE_PE_TASK_ID", "SGE_STDERR_PATH", "SGE_STDIN_PATH", "SGE_STDOUT_PATH", "SHLVL", "TEMP", "TMP",
-    "TMPDIR", "XDG_RUNTIME_DIR", "XDG_SESSION_ID", "_"))
-_HOST_BOUND_PREFIXES = ("QRSH_", "SGE_BINDING", "SGE_HGR_", "SGE_SGR_", "SSH_")
+HOST_BOUND = frozenset(
+    (
+        "ARC",
+        "CUDA_VISIBLE_DEVICES",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "GPU_DEVICE_ORDINAL",
+        "HIP_VISIBLE_DEVICES",
+        "HOST",
+        "HOSTNAME",
+        "NHOSTS",
+        "NQUEUES",
+        "NSLOTS",
+        "NVIDIA_VISIBLE_DEVICES",
+        "OLDPWD",
+        "PE_HOSTFILE",
+        "PWD",
+        "QUEUE",
+        "ROCR_VISIBLE_DEVICES",
+        "SGE_ARCH",
+        "SGE_BINARY_PATH",
+        "SGE_JOB_SPOOL_DIR",
+        "SGE_PE_TASK_ID",
+        "SGE_STDERR_PATH",
+        "SGE_STDIN_PATH",
+        "SGE_STDOUT_PATH",
+        "SHLVL",
+        "TEMP",
+        "TMP",
+        "TMPDIR",
+        "XDG_RUNTIME_DIR",
+        "XDG_SESSION_ID",
+        "_",
+    )
+)
+HOST_BOUND_PREFIXES = ("QRSH_", "SGE_BINDING", "SGE_HGR_", "SGE_SGR_", "SSH_")
 
 
 def is_host_bound(name: str) -> bool:
     """Whether an environment variable must stay on its host: a task keeps its own agent's value of it."""
-    return name in _HOST_BOUND or name.startswith(_HOST_BOUND_PREFIXES)
+    return name in HOST_BOUND or name.startswith(HOST_BOUND_PREFIXES)
 
 
 def plan_json(job_id: str, plan: Plan, options: Options) -> dict[str, Any]:
@@ -1205,23 +1660,29 @@ def plan_json(job_id: str, plan: Plan, options: Options) -> dict[str, Any]:
         if options.port is not None and options.interface is None:
             port = next_port.get(task.host, options.port)
             address, next_port[task.host] = f"{task.host}:{port}", port + 1
-        rows.append(_row(Placement(task, address)) | {"gpus": None})
-    return _job_json(job_id, rows)
+        rows.append(task_json(Placement(task, address)) | {"gpus": None})
+    return job_json(job_id, rows)
 
 
 def cluster_json(job_id: str, placements: Iterable[Placement]) -> dict[str, Any]:
     """The contents of cluster.json."""
-    return _job_json(job_id, [_row(placement) for placement in placements])
+    return job_json(job_id, [task_json(placement) for placement in placements])
 
 
-def _row(placement: Placement) -> dict[str, Any]:
+def task_json(placement: Placement) -> dict[str, Any]:
     task = placement.task
-    return {"role": task.role, "index": task.index, "host": task.host, "address": placement.address,
-            "slots": task.slots, "cores": None if placement.cores is None else list(placement.cores),
-            "gpus": list(placement.gpus)}
+    return {
+        "role": task.role,
+        "index": task.index,
+        "host": task.host,
+        "address": placement.address,
+        "slots": task.slots,
+        "cores": None if placement.cores is None else list(placement.cores),
+        "gpus": list(placement.gpus),
+    }
 
 
-def _job_json(job_id: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def job_json(job_id: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     cluster: dict[str, list[str | None]] = {}
     for row in rows:
         if row["role"] != "evaluator":
@@ -2453,8 +2914,7 @@ def alternate_hosts(links: Sequence[Link]) -> list[Link]:
 
 def names(links: Sequence[Link]) -> str:
     """Who they are, for messages: ``worker:1 on node2, worker:3 on node4``; of many only the first."""
-    listed = [f"{link.names} on {link.group.host}" for link in links[:10]]
-    return ", ".join(listed) + (f" and {len(links) - 10} more" if len(links) > 10 else "")
+    return shortened([f"{link.names} on {link.group.host}" for link in links])
 
 
 def describe_exit(status: int) -> str:
@@ -2854,22 +3314,13 @@ def parse_options(argv: Sequence[str]) -> Options:
     return options
 
 
-HOW_TO_SUBMIT = """\
-this is not a job of a parallel environment (PE_HOSTFILE is not set); submit it:
-    qsub -pe tensorflow 4 -binding linear:1 tf_submit.py SCRIPT
-or run it on this machine alone:
-    tf_submit.py --local 3 SCRIPT"""
-
-
 def read_grant(options: Options, environ: Mapping[str, str]) -> tuple[Allocation, ParallelEnvironment]:
     """What the scheduler granted, or with ``--local`` this machine. Raises UserError."""
     if options.local:
         name = os.path.basename(options.script[0])
         return local_allocation(options.local, name, "localhost"), ParallelEnvironment()
-    if "PE_HOSTFILE" not in environ:
-        raise UserError(HOW_TO_SUBMIT)
-    pe = parse_pe(ask_scheduler(environ, "qconf", "-sp", environ.get("PE", "")))
-    return read_allocation(environ), pe
+    allocation = read_allocation(environ)
+    return allocation, parse_pe(ask_scheduler(environ, "qconf", "-sp", environ.get("PE", "")))
 
 
 def run(options: Options, environ: Mapping[str, str]) -> int:
