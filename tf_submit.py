@@ -779,7 +779,7 @@ class ParallelEnvironment:
 # One line of the host file: host slots [queue [column 4]]; sge_pe(5), "$pe_hostfile".
 HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 SLOTS = re.compile(r"[0-9]{1,6}")
-
+HOST_LINE = 'a line should read "host slots queue binding"'
 
 HOW_TO_SUBMIT = """\
 this is not a job of a parallel environment (PE_HOSTFILE is not set); submit it:
@@ -825,10 +825,7 @@ def parse_hostfile(text: str, path: str) -> tuple[Host, ...]:
             found = parse_host_line(line, f"{path}:{number}")
             hosts[found.name] = merge_hosts(hosts.get(found.name), found)
     if not hosts:
-        raise UserError(
-            f"{path}: the host file is empty: it should hold one line "
-            '"host slots queue binding" for each granted queue instance'
-        )
+        raise UserError(f"{path}: the host file is empty; for each queue instance, {HOST_LINE}")
     return tuple(hosts.values())
 
 
@@ -838,16 +835,15 @@ def parse_pe(text: str) -> ParallelEnvironment:
     >>> parse_pe("pe_name  tight\\ncontrol_slaves  FALSE\\n").control_slaves
     False
     """
-    known = {key: default for key, default in vars(ParallelEnvironment()).items() if key != "name"}
+    switches = {field.name for field in dataclasses.fields(ParallelEnvironment)} - {"name"}
     found: dict[str, Any] = {}
-    for number, line in enumerate(text.replace("\\\n", " ").split("\n"), start=1):
-        key, value = (*line.split(None, 1), "", "")[:2]
-        value = value.strip()
+    for number, line in enumerate(text.split("\n"), start=1):
+        key, value = (*line.split(), "", "")[:2]
         if key == "pe_name":
             found["name"] = value
-        elif key in known:
+        elif key in switches:
             if value.upper() not in ("TRUE", "FALSE"):
-                raise UserError(f"qconf -sp:{number}: {line.strip()!r}: {key} should be TRUE or FALSE")
+                raise UserError(f"qconf -sp, line {number}: {line.strip()!r}: {key} should be TRUE or FALSE")
             found[key] = value.upper() == "TRUE"
     return ParallelEnvironment(**found)
 
@@ -856,14 +852,10 @@ def parse_host_line(line: str, where: str) -> Host:
     """One line, e.g. "node1 2 all.q@node1 0,0:0,1"; ``where`` is "file:line" for the error."""
     name, slots, queue, binding = (*line.split()[:4], "", "", "")[:4]
     if not HOST_NAME.fullmatch(name):
-        raise UserError(
-            f"{where}: {line.strip()!r}: {name!r} is no host name; "
-            'a line should read "host slots queue binding"'
-        )
+        raise UserError(f"{where}: {line.strip()!r}: {name!r} is no host name; {HOST_LINE}")
     if not SLOTS.fullmatch(slots) or int(slots) == 0:
         raise UserError(
-            f"{where}: {line.strip()!r}: the slots, {slots!r}, should be a number from 1 up; "
-            'a line should read "host slots queue binding"'
+            f"{where}: {line.strip()!r}: the slots, {slots!r}, should be a number from 1 up; {HOST_LINE}"
         )
     return Host(name, int(slots), (queue,) if queue else (), (binding,) if binding else ())
 
@@ -1140,8 +1132,15 @@ class Pool:
     own: bool
     warning: str
 
+    @property
+    def described(self) -> str:
+        tasks = shortened([task.name for task in self.tasks])
+        return f"{self.host} ({counted(len(self.cores), 'core')} for {tasks})"
 
-CROWDED = "fewer cores than tasks, so tasks share some; ask for a core per slot: "
+
+CROWDED = (
+    "fewer cores than tasks, so tasks share some; ask for one per slot (-binding, -bamount) or --bind none: "
+)
 UNBOUND = "Grid Engine bound no cores, so tasks divide what is left of the host, one thread per slot: "
 
 
@@ -1154,7 +1153,7 @@ def assign_cores(
     its slots, or the cores that it would have had. With bind "cores" tasks are pinned in any case.
     """
     hosts = [
-        look_at_cpus(name, here, *((script, master) if name == master.name else (None, None)))
+        look_at_cpus(name, here, *((script, master.binding) if name == master.name else (None, ())))
         for name, here in agents.items()
     ]
     asked = any(host.granted or host.script for host in hosts)
@@ -1180,21 +1179,20 @@ def pool_warnings(pools: Sequence[Pool], kinds: Iterable[str]) -> tuple[str, ...
     """One line for each kind of warning, however many hosts it is about."""
     lines = []
     for kind in kinds:
-        where = [
-            f"{pool.host} ({len(pool.cores)} for {shortened([task.name for task in pool.tasks])})"
-            for pool in pools
-            if pool.warning == kind
-        ]
+        where = [pool.described for pool in pools if pool.warning == kind]
         lines += [kind + shortened(where)] if where else []
     return tuple(lines)
 
 
 def look_at_cpus(
-    name: str, agents: Sequence[tuple[Group, Hello]], script: Hello | None, master: Host | None
+    name: str, agents: Sequence[tuple[Group, Hello]], script: Hello | None, binding: Sequence[str]
 ) -> HostCpus:
-    """Sort the tasks of a host by the CPUs that their agents may use; ``master`` if it is the master host."""
+    """Sort the tasks of a host by the CPUs that their agents may use.
+
+    Only the master host has a job script, and only there column 4 of the host file is no guess.
+    """
     topology = {cpu.number: cpu for cpu in agents[0][1].topology}
-    column = cores_in_column(master, topology) if master else frozenset()
+    column = cores_in_column(binding, topology)
     masks: dict[frozenset[int], list[Task]] = {}
     granted = set()
     for group, hello in agents:
@@ -1259,8 +1257,8 @@ def parse_binding(text: str) -> tuple[tuple[int, int], ...]:
     return ()
 
 
-def cores_in_column(master: Host, topology: Mapping[int, Cpu]) -> frozenset[int]:
-    """The CPUs of the cores in column 4 of the master host; empty where it names one that is not there.
+def cores_in_column(binding: Sequence[str], topology: Mapping[int, Cpu]) -> frozenset[int]:
+    """The CPUs of the cores that column 4 of the host file names; none if one of them is not there.
 
     Sockets, and the cores in each, are counted in hwloc's order: by the lowest CPU number in them.
     """
@@ -1268,7 +1266,7 @@ def cores_in_column(master: Host, topology: Mapping[int, Cpu]) -> frozenset[int]
     for number, cpu in sorted(topology.items()):
         sockets.setdefault(cpu.socket, {}).setdefault(cpu.node, {}).setdefault(cpu.core, []).append(number)
     tree = [[core for node in socket.values() for core in node.values()] for socket in sockets.values()]
-    pairs = [pair for column in master.binding for pair in parse_binding(column)]
+    pairs = [pair for column in binding for pair in parse_binding(column)]
     if not all(socket < len(tree) and core < len(tree[socket]) for socket, core in pairs):
         return frozenset()
     return frozenset(number for socket, core in pairs for number in tree[socket][core])
@@ -1382,12 +1380,9 @@ def assign_gpus(
             users.setdefault(ids, []).extend(task for task in group.tasks if task.role != "ps")
         for ids, tasks in users.items():
             gpus.update(split_gpus(host, ids, tasks, options))
-    untold = (
-        len(allocation.hosts) > 1
-        and not grants
-        and any(f"SGE_HGR_{resource}" in hello.environment for here in agents.values() for _, hello in here)
-    )
-    return gpus, (GRANT_UNKNOWN.format(resource),) if untold else ()
+    environments = [hello.environment for here in agents.values() for _, hello in here]
+    untold = not grants and any(ids_granted(environ, resource) for environ in environments)
+    return gpus, (GRANT_UNKNOWN.format(resource),) if untold and len(allocation.hosts) > 1 else ()
 
 
 GRANT_UNKNOWN = (
@@ -1397,9 +1392,10 @@ GRANT_UNKNOWN = (
 
 
 def gpu_grants(qstat: str, resource: str, job_id: str) -> dict[str, tuple[str, ...]]:
-    """The ids of a resource that `qstat -j` shows for each host, as in its line for task 1
+    """The ids of a resource that each host has, from what `qstat -j JOB_ID` prints.
 
-    resource_map   1:   gpu=node1=(0 1),gpu=node2=(1)
+    >>> gpu_grants("resource_map   1:   gpu=node1=(0 1),gpu=node2=(1)", "gpu", "17")
+    {'node1': ('0', '1'), 'node2': ('1',)}
     """
     task = job_id.partition(".")[2] or "1"
     lines = re.findall(rf"^(?:resource[ _]map)?[ \t]+{task}:[ \t]*(.*)$", qstat, re.MULTILINE)
@@ -1460,9 +1456,13 @@ def gpus_given(
     CUDA_VISIBLE_DEVICES, which a site's prolog may have set for the job script alone."""
     if grant is not None:
         return grant
-    granted = device_ids(own.get(f"SGE_HGR_{resource}", ""), f"SGE_HGR_{resource}")
     visible = own.get("CUDA_VISIBLE_DEVICES", prolog.get("CUDA_VISIBLE_DEVICES", ""))
-    return granted or visible_devices(visible)
+    return ids_granted(own, resource) or visible_devices(visible)
+
+
+def ids_granted(environ: Mapping[str, str], resource: str) -> tuple[str, ...]:
+    """The ids in SGE_HGR_<resource>, whose name has the exact case of the complex."""
+    return device_ids(environ.get(f"SGE_HGR_{resource}", ""), f"SGE_HGR_{resource}")
 
 
 def split_gpus(
@@ -1471,27 +1471,19 @@ def split_gpus(
     """Split the ids that some tasks of a host have in common: ``--gpus-per-task`` each, or evenly."""
     if not tasks or not (ids or options.gpus_per_task):
         return {}
-    each = max(options.gpus_per_task, 1)
-    if len(ids) >= each * len(tasks):
-        shares = (
-            [ids[n * each : (n + 1) * each] for n in range(len(tasks))]
-            if options.gpus_per_task
-            else (split_evenly(ids, len(tasks)))
-        )
-    elif ids and options.share_gpus:
-        shares = [[ids[at % len(ids)] for at in range(n * each, (n + 1) * each)] for n in range(len(tasks))]
-    else:
-        raise UserError(too_few_gpus(host, ids, tasks, each))
+    wanted = max(options.gpus_per_task, 1) * len(tasks)
+    if len(ids) < wanted and not (ids and options.share_gpus):
+        raise UserError(too_few_gpus(host, ids, tasks, wanted))
+    count = wanted if options.gpus_per_task else max(wanted, len(ids))
+    shares = split_evenly(list(itertools.islice(itertools.cycle(ids), count)), len(tasks))
     return {task.name: tuple(dict.fromkeys(share)) for task, share in zip(tasks, shares)}
 
 
-def too_few_gpus(host: str, ids: Sequence[str], tasks: Sequence[Task], each: int) -> str:
-    names = shortened([task.name for task in tasks])
-    need = f" with {each} GPUs each" if each > 1 else ""
-    have = f"{len(ids)} GPUs ({shortened(ids)})" if ids else "no free GPU"
+def too_few_gpus(host: str, ids: Sequence[str], tasks: Sequence[Task], wanted: int) -> str:
     return (
-        f"{host}: {len(tasks)} tasks{need} ({names}) but {have}: request more GPUs or fewer slots on a "
-        "host, or let tasks share GPUs with --share-gpus"
+        f"{host}: {counted(len(tasks), 'task')} ({shortened([task.name for task in tasks])}) need "
+        f"{counted(wanted, 'GPU')} but there are {len(ids)} ({shortened(ids) or 'none free'}): request more, "
+        "or fewer slots on a host, or let tasks share GPUs with --share-gpus"
     )
 
 
@@ -1607,61 +1599,41 @@ def proxy_environment(environ: Mapping[str, str], addresses: Iterable[str]) -> d
     return {name: ",".join(filter(None, (environ.get(name, ""), *hosts))) for name in names}
 
 
-# Variables that are true on one host, or for one process, only. Those of the master host must not reach a
-# task elsewhere, which has its own; from sge_job(5) environment and what sites set beside it.
-HOST_BOUND = frozenset(
-    (
-        "ARC",
-        "CUDA_VISIBLE_DEVICES",
-        "DBUS_SESSION_BUS_ADDRESS",
-        "GPU_DEVICE_ORDINAL",
-        "HIP_VISIBLE_DEVICES",
-        "HOST",
-        "HOSTNAME",
-        "NHOSTS",
-        "NQUEUES",
-        "NSLOTS",
-        "NVIDIA_VISIBLE_DEVICES",
-        "OLDPWD",
-        "PE_HOSTFILE",
-        "PWD",
-        "QUEUE",
-        "ROCR_VISIBLE_DEVICES",
-        "SGE_ARCH",
-        "SGE_BINARY_PATH",
-        "SGE_JOB_SPOOL_DIR",
-        "SGE_PE_TASK_ID",
-        "SGE_STDERR_PATH",
-        "SGE_STDIN_PATH",
-        "SGE_STDOUT_PATH",
-        "SHLVL",
-        "TEMP",
-        "TMP",
-        "TMPDIR",
-        "XDG_RUNTIME_DIR",
-        "XDG_SESSION_ID",
-        "_",
-    )
+# Variables that are true on one host, or for one process, only: those that Grid Engine sets for a job or task
+# (qsub(1), "ENVIRONMENTAL VARIABLES"), and what sites and login sessions add.
+HOST_BOUND = re.compile(
+    r"""
+      SGE_(BINDING | HGR_ | SGR_).* | SGE_PE_TASK_ID | SGE_JOB_SPOOL_DIR | SGE_STD(IN|OUT|ERR)_PATH
+    | SGE_ARCH | SGE_BINARY_PATH | ARC | QRSH_.* | PE_HOSTFILE | QUEUE | NSLOTS | NHOSTS | NQUEUES
+    | (CUDA | NVIDIA | ROCR | HIP)_VISIBLE_DEVICES | GPU_DEVICE_ORDINAL
+    | HOST | HOSTNAME | TMPDIR | TMP | TEMP | PWD | OLDPWD | SHLVL | _
+    | SSH_.* | XDG_RUNTIME_DIR | XDG_SESSION_ID | DBUS_SESSION_BUS_ADDRESS
+    """,
+    re.VERBOSE,
 )
-HOST_BOUND_PREFIXES = ("QRSH_", "SGE_BINDING", "SGE_HGR_", "SGE_SGR_", "SSH_")
 
 
 def is_host_bound(name: str) -> bool:
-    """Whether an environment variable must stay on its host: a task keeps its own agent's value of it."""
-    return name in HOST_BOUND or name.startswith(HOST_BOUND_PREFIXES)
+    """Whether an environment variable of the job script must not reach a task, which has its own agent's."""
+    return bool(HOST_BOUND.fullmatch(name))
 
 
-def plan_json(job_id: str, plan: Plan, options: Options) -> dict[str, Any]:
-    """What is known of a job before it starts, in the form of cluster.json; the rest is null."""
+def planned(plan: Plan, options: Options) -> list[Placement]:
+    """Placements as far as they are known before the start: with ``-p``, the ports upward from there."""
     next_port: dict[str, int] = {}
-    rows = []
+    placements = []
     for task in plan.tasks:
         address = None
         if options.port is not None and options.interface is None:
             port = next_port.get(task.host, options.port)
-            address, next_port[task.host] = f"{task.host}:{port}", port + 1
-        rows.append(task_json(Placement(task, address)) | {"gpus": None})
-    return job_json(job_id, rows)
+            address, next_port[task.host] = with_port(task.host, port), port + 1
+        placements.append(Placement(task, address))
+    return placements
+
+
+def plan_json(job_id: str, plan: Plan, options: Options) -> dict[str, Any]:
+    """What is known of a job before it starts, in the form of cluster.json; the rest is null."""
+    return job_json(job_id, [{**task_json(known), "gpus": None} for known in planned(plan, options)])
 
 
 def cluster_json(job_id: str, placements: Iterable[Placement]) -> dict[str, Any]:
@@ -3367,7 +3339,7 @@ def show_plan(allocation: Allocation, plan: Plan, options: Options, console: Con
     if options.json:
         print(json.dumps(plan_json(allocation.job_id, plan, options)))
     else:
-        for line in placement_table([Placement(task) for task in plan.tasks], planned=True):
+        for line in placement_table(planned(plan, options), planned=True):
             console.say(line)
     return 0
 
