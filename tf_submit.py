@@ -1265,7 +1265,7 @@ def cores_in_column(binding: Sequence[str], topology: Mapping[int, Cpu]) -> froz
     sockets: dict[int, dict[int, dict[int, list[int]]]] = {}
     for number, cpu in sorted(topology.items()):
         sockets.setdefault(cpu.socket, {}).setdefault(cpu.node, {}).setdefault(cpu.core, []).append(number)
-    tree = [[core for node in socket.values() for core in node.values()] for socket in sockets.values()]
+    tree = [[core for node in nodes.values() for core in node.values()] for nodes in sockets.values()]
     pairs = [pair for column in binding for pair in parse_binding(column)]
     if not all(socket < len(tree) and core < len(tree[socket]) for socket, core in pairs):
         return frozenset()
@@ -1332,7 +1332,10 @@ def split_cores(cores: Sequence[Core], count: int) -> list[Sequence[Core]]:
 
 
 def split_domains(domains: Sequence[Sequence[Core]], count: int) -> list[Sequence[Core]]:
-    """Give each of ``count`` runs to the domain that then has the most cores for each of its runs."""
+    """Give each of ``count`` runs to the domain that then has the most cores for each of its runs.
+
+    Each domain divides all its cores; one without a run, a small one, leaves them idle.
+    """
     runs = [0] * len(domains)
     for _ in range(count):
         roomiest = max(range(len(domains)), key=lambda at: len(domains[at]) / (runs[at] + 1))
@@ -1595,8 +1598,9 @@ def proxy_environment(environ: Mapping[str, str], addresses: Iterable[str]) -> d
     if not any(name.lower() in ("http_proxy", "https_proxy", "grpc_proxy") for name in environ):
         return {}
     hosts = dict.fromkeys(address.rpartition(":")[0].strip("[]") for address in addresses)
-    names = ("no_proxy", "NO_PROXY", *(name for name in environ if name == "no_grpc_proxy"))
-    return {name: ",".join(filter(None, (environ.get(name, ""), *hosts))) for name in names}
+    either = environ.get("no_proxy") or environ.get("NO_PROXY", "")
+    lists = {name: environ.get(name, either) for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy")}
+    return {name: ",".join(filter(None, (users, *hosts))) for name, users in lists.items()}
 
 
 # Variables that are true on one host, or for one process, only: those that Grid Engine sets for a job or task
