@@ -732,7 +732,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import NoReturn
 
 # ============================================================================ errors
@@ -1749,7 +1749,7 @@ def exit_status(status: int | None) -> int:
 
 
 def duration(seconds: float) -> str:
-    """``7.25`` -> "7.2 s", ``72`` -> "1 min 12 s", ``11100`` -> "3 h 05 min"."""
+    """``7.31`` -> "7.3 s", ``72`` -> "1 min 12 s", ``11100`` -> "3 h 05 min"."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -1818,17 +1818,17 @@ def placement_table(placements: Sequence[Placement], planned: bool = False) -> l
     return align([row[:width] for row in [header, *rows]])
 
 
-def wall_seconds(outcome: Outcome) -> float:
-    """From the start of the task to its end, over all its restarts; 0 when it never ran."""
+def wall_seconds(outcome: Outcome) -> float | None:
+    """From the start of the task to its end, over all its restarts; None when it has not ended."""
     if outcome.started is None or outcome.ended is None:
-        return 0.0
+        return None
     return outcome.ended - outcome.started
 
 
 def cpu_use(outcome: Outcome, cores: int) -> float | None:
-    """CPU time per wall time of ``cores`` cores: 1.0 when all were busy; None when nothing ran."""
+    """CPU time per wall time of ``cores`` cores: 1.0 when all were busy all the time."""
     wall = wall_seconds(outcome)
-    return outcome.cpu_seconds / (wall * cores) if wall > 0 else None
+    return outcome.cpu_seconds / (wall * cores) if wall else None
 
 
 def exit_text(outcome: Outcome) -> str:
@@ -1847,14 +1847,15 @@ def task_cores(placements: Iterable[Placement]) -> dict[Task, int]:
 
 
 def summary_row(outcome: Outcome, cores: int) -> list[str]:
-    """The cells of one task in the summary, in the order of SUMMARY_HEADER."""
+    """The cells of one task in the summary, in the order of SUMMARY_HEADER; "-" where nothing is known."""
+    wall = wall_seconds(outcome)
     use = cpu_use(outcome, cores)
     return [
         outcome.task.name,
         outcome.task.host,
         exit_text(outcome),
-        "-" if use is None else duration(wall_seconds(outcome)),
-        "-" if use is None else duration(outcome.cpu_seconds),
+        "-" if wall is None else duration(wall),
+        "-" if outcome.started is None else duration(outcome.cpu_seconds),
         "-" if use is None else f"{use:.0%}",
         memory_size(outcome.peak_memory) if outcome.peak_memory else "-",
         str(outcome.restarts),
@@ -1933,48 +1934,30 @@ def summary_json(
     failure: Failure | None,
     status: int,
 ) -> dict[str, Any]:
-    """What stands in summary.json. Times in seconds since the epoch, durations in seconds, memory in bytes;
-    ``exit`` as in the summary table, ``status`` as in subprocess, null where nothing is known."""
+    """What stands in summary.json: the fields of Outcome and Failure, null where nothing is known, with
+    ``exit`` as in the summary table and ``cpu_use`` 1.0 for a task that kept all its cores busy."""
     cores = task_cores(placements)
     return {
         "job_id": job_id,
         "status": status,
-        "failure": failure_json(failure) if failure else None,
+        "failure": {**asdict(failure), "task": failure.task and failure.task.name} if failure else None,
         "tasks": [outcome_json(outcome, cores.get(outcome.task, outcome.task.slots)) for outcome in outcomes],
     }
 
 
 def outcome_json(outcome: Outcome, cores: int) -> dict[str, Any]:
+    fields = asdict(outcome)
     return {
-        "role": outcome.task.role,
-        "index": outcome.task.index,
-        "host": outcome.task.host,
+        **fields.pop("task"),
         "exit": exit_text(outcome),
-        "status": outcome.status,
-        "started": outcome.started,
-        "ended": outcome.ended,
-        "cpu_seconds": outcome.cpu_seconds,
+        **fields,
         "cpu_use": cpu_use(outcome, cores),
-        "peak_memory": outcome.peak_memory,
-        "restarts": outcome.restarts,
-    }
-
-
-def failure_json(failure: Failure) -> dict[str, Any]:
-    return {
-        "when": failure.when,
-        "what": failure.what,
-        "task": failure.task.name if failure.task else None,
-        "host": failure.host or None,
-        "status": failure.status,
-        "lines": list(failure.lines),
-        "log": failure.log or None,
     }
 
 
 # ---------------------------------------------------------------- what the job prints and keeps
 
-CHUNK = 256 * 1024  # bytes of a task's output that are handled at once
+CHUNK = 128 * 1024  # bytes of a task's output that are handled at once
 LONGEST_LINE = 4 * 1024 * 1024  # bytes; of a longer line pieces are passed on
 TAIL_LINES, TAIL_WIDTH = 10, 400  # a task's last lines in the failure report, and bytes of each
 TASK_COLORS = (36, 32, 35, 34, 96, 92, 95, 94)  # ANSI; red and yellow are for errors and warnings
@@ -1987,9 +1970,13 @@ def encode(line: str) -> bytes:
     return line.encode(errors="backslashreplace")
 
 
-def prefix_lines(prefix: bytes, lines: bytes) -> bytes:
-    """Each line behind the prefix and with an end: ``(b"x | ", b"a\\nb")`` -> ``b"x | a\\nx | b\\n"``."""
-    return b"".join((prefix, lines.removesuffix(b"\n").replace(b"\n", b"\n" + prefix), b"\n"))
+def prefix_lines(prefix: bytes, lines: bytes, begun: bytes | bytearray = b"") -> list[bytes | bytearray]:
+    """Parts to write: each line behind the prefix and with an end. ``begun`` is the start of the first.
+
+    >>> b"".join(prefix_lines(b"x | ", b"b\\nc", begun=b"a"))
+    b'x | ab\\nx | c\\n'
+    """
+    return [prefix, begun, lines.removesuffix(b"\n").replace(b"\n", b"\n" + prefix), b"\n"]
 
 
 def last_lines(output: bytes) -> tuple[str, ...]:
@@ -2014,14 +2001,33 @@ def use_color(choice: str, terminal: bool, environment: Mapping[str, str]) -> bo
     return terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
 
 
-def write_all(fd: int, data: bytes) -> None:
-    """Write all of ``data``, however slow the other end is. OSError: it cannot be written."""
-    rest = memoryview(data)
+def terminal_width(fd: int) -> int:
+    """In columns; 80 where the terminal does not say, or is gone."""
+    try:
+        return os.get_terminal_size(fd).columns or 80
+    except OSError:
+        return 80
+
+
+def write_all(fd: int, parts: Sequence[bytes | bytearray]) -> None:
+    """Write all parts one after the other, however slow the other end is. OSError: it cannot be done."""
+    rest = [memoryview(part) for part in parts]
     while rest:
         try:
-            rest = rest[os.write(fd, rest) :]
+            written = os.writev(fd, rest)
         except BlockingIOError:  # whoever started the job may have made the pipe non-blocking
             select.select([], [fd], [])
+        else:
+            rest = skip(rest, written)
+
+
+def skip(parts: list[memoryview], size: int) -> list[memoryview]:
+    """The parts without their first ``size`` bytes."""
+    for position, part in enumerate(parts):
+        if size < len(part):
+            return [part[size:], *parts[position + 1 :]]
+        size -= len(part)
+    return []
 
 
 class LogFile:
@@ -2044,17 +2050,17 @@ class LogFile:
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}") from None
 
-    def write(self, stream: int, data: bytes) -> None:
-        """Add data. The first write that fails raises UserError and is the last: a log may lack its
-        end, not its middle."""
+    def write(self, stream: int, lines: bytes, begun: bytes | bytearray = b"") -> None:
+        """Add lines, ``begun`` is the start of the first. The first write that fails raises UserError
+        and is the last: a log may lack its end, not its middle."""
         if self.fd is None:
             return
         try:
-            write_all(self.fd, data if self.unended in (None, stream) else b"\n" + data)
+            write_all(self.fd, [b"" if self.unended in (None, stream) else b"\n", begun, lines])
         except OSError as error:
             self.close()
             raise UserError(f"cannot write {self.path}: {error.strerror}") from None
-        self.unended = None if data.endswith(b"\n") else stream
+        self.unended = None if lines.endswith(b"\n") else stream
 
     def end_process(self) -> None:
         """What follows is written by another process, perhaps on the same stream."""
@@ -2072,8 +2078,8 @@ class Console:
 
     Lines of the launcher begin with "tf_submit". With their time they also stand in the launcher's log,
     whatever the verbosity: -1 prints only warnings, errors, reports and the tasks' lines, 1 also details.
-    When stdout or stderr cannot be written any more (its reader is gone, its disk full), the write that
-    finds this raises UserError; later ones are left out, so that the job can end in good order.
+    When stdout or stderr cannot be written any more (its reader is gone, its disk full), ``broken`` says
+    so and what follows for it is left out: nothing here raises, the job can end in good order.
     """
 
     def __init__(
@@ -2092,34 +2098,34 @@ class Console:
         self.live = os.isatty(stdout) and environment.get("TERM") != "dumb" and verbosity >= 0
         self.status_text = b""
         self.status_drawn = False
+        self.broken = ""  # why stdout or stderr cannot be written any more
         self.log: LogFile | None = None
         self.unlogged = bytearray()  # the launcher's lines from before there was a log
         self.lock = threading.RLock()
 
     def say(self, line: str) -> None:
-        self._tell(1, line, "tf_submit |", BOLD, least=0)
+        self._tell(1, line, BOLD, least=0)
 
     def detail(self, line: str) -> None:
-        self._tell(1, line, "tf_submit |", BOLD, least=1)
+        self._tell(1, line, BOLD, least=1)
 
     def warn(self, line: str) -> None:
-        self._tell(2, line, "tf_submit: warning:", YELLOW)
+        self._tell(2, line, YELLOW, label="warning: ")
 
     def error(self, line: str) -> None:
-        self._tell(2, line, "tf_submit: error:", RED)
+        self._tell(2, line, RED, label="error: ")
 
     def report(self, lines: Iterable[str]) -> None:
         """The report of a failure: on stderr, with -q too."""
         for line in lines:
-            self._tell(2, line, "tf_submit |", RED)
+            self._tell(2, line, RED)
 
     def status(self, text: str) -> None:
         """Show the text as the live line at the bottom of a terminal; "" takes it away."""
         with self.lock:
             if self.live:
-                columns = os.get_terminal_size(self.fds[1]).columns or 80
-                self.status_text = encode(text[: columns - 1])
-                self._write(1, b"")
+                self.status_text = encode(text[: terminal_width(self.fds[1]) - 1])
+                self.show(1, [])
 
     def log_to(self, path: str) -> None:
         """Keep the launcher's lines in this file, those from before included. UserError."""
@@ -2130,18 +2136,24 @@ class Console:
 
     def task_prefix(self, task: Task, stream: int) -> bytes:
         """``b"worker:0@node2 | "``, in a colour of the task's own where the stream has colours."""
-        name = f"{task.name}@{task.host} |"
+        head = f"{task.name}@{task.host} | "
         color = TASK_COLORS[(task.index + len(task.role)) % len(TASK_COLORS)]
-        return encode(paint(name, color) if self.colored[stream] else name) + b" "
+        return encode(paint(head, color) if self.colored[stream] else head)
 
-    def show(self, stream: int, prefix: bytes, lines: bytes) -> None:
-        """Print lines of a task together, each behind the prefix; the last one may lack its end."""
-        self._write(stream, prefix_lines(prefix, lines))
+    def show(self, stream: int, parts: Sequence[bytes | bytearray]) -> None:
+        """Print whole lines of a task, their parts one after the other."""
+        with self.lock:
+            if self.status_drawn:
+                self._put(1, [CLEAR_LINE])
+            self._put(stream, parts)
+            if self.status_text:
+                self._put(1, [self.status_text])
+            self.status_drawn = bool(self.status_text)
 
-    def keep(self, log: LogFile, stream: int, lines: bytes) -> None:
+    def keep(self, log: LogFile, stream: int, lines: bytes, begun: bytes | bytearray = b"") -> None:
         """Write lines to a log. When it cannot be written any more, a warning says so, once."""
         try:
-            log.write(stream, lines)
+            log.write(stream, lines, begun)
         except UserError as error:
             self.warn(f"{error}; the log ends here, the job goes on")
 
@@ -2151,13 +2163,14 @@ class Console:
             if self.log:
                 self.log.close()
 
-    def _tell(self, stream: int, line: str, head: str, color: int, least: int = -1) -> None:
-        text = encode(line)
-        prefix = encode(paint(head, color) if self.colored[stream] else head) + b" "
+    def _tell(self, stream: int, line: str, color: int, label: str = "", least: int = -1) -> None:
+        head = f"tf_submit: {label}" if label else "tf_submit | "
+        prefix = paint(head, color) if self.colored[stream] else head
+        stamp = f"{time.strftime(TIME_FORMAT)} {label}"
         with self.lock:
-            self._record(prefix_lines(encode(time.strftime(TIME_FORMAT) + head[9:-1]) + b" ", text))
+            self._record(b"".join(prefix_lines(encode(stamp), encode(line))))
             if self.verbosity >= least:
-                self._write(stream, prefix_lines(prefix, text))
+                self.show(stream, prefix_lines(encode(prefix), encode(line)))
 
     def _record(self, lines: bytes) -> None:
         if self.log:
@@ -2165,31 +2178,21 @@ class Console:
         else:
             self.unlogged += lines
 
-    def _write(self, stream: int, data: bytes) -> None:
-        with self.lock:
-            if self.status_drawn:
-                self._put(1, CLEAR_LINE)
-            self._put(stream, data)
-            if self.status_text:
-                self._put(1, self.status_text)
-            self.status_drawn = bool(self.status_text)
-
-    def _put(self, stream: int, data: bytes) -> None:
+    def _put(self, stream: int, parts: Sequence[bytes | bytearray]) -> None:
         try:
             if stream in self.fds:
-                write_all(self.fds[stream], data)
+                write_all(self.fds[stream], parts)
         except OSError as error:
             del self.fds[stream]
-            self.live = self.live and stream != 1
-            self.status_text = b""
+            self.live, self.status_text = False, b""
             name = {1: "standard output", 2: "standard error"}[stream]
-            raise UserError(f"cannot write the job's {name}: {error.strerror}") from None
+            self.broken = self.broken or f"cannot write the job's {name}: {error.strerror}"
 
 
 class TaskLog:
     """The output of one task: whole lines go prefixed to the job's stdout or stderr, at once, and
     unchanged to the task's log file. One thread writes; memory is bounded by LONGEST_LINE per stream.
-    UserError: the log cannot be opened, or the job's output cannot be written any more.
+    UserError: the log cannot be opened.
     """
 
     def __init__(self, task: Task, path: str, console: Console) -> None:
@@ -2207,8 +2210,8 @@ class TaskLog:
     def flush(self) -> None:
         """The process has ended: pass on begun lines as well."""
         for stream, carry in self.carries.items():
-            self._pass_on(stream, bytes(carry))
-            carry.clear()
+            if carry:
+                self._pass_on(stream)
         self.file.end_process()
 
     def restart(self) -> None:
@@ -2225,22 +2228,20 @@ class TaskLog:
         self.file.close()
 
     def _take(self, stream: int, data: bytes) -> None:
-        carry = self.carries[stream]
         end = data.rfind(b"\n") + 1
         if end:
-            self._pass_on(stream, bytes(carry) + data[:end])
-            carry.clear()
-        carry += data[end:]
-        if len(carry) > LONGEST_LINE:
-            self._pass_on(stream, bytes(carry))
-            carry.clear()
+            self._pass_on(stream, data[:end])
+        self.carries[stream] += data[end:]
+        if len(self.carries[stream]) > LONGEST_LINE:
+            self._pass_on(stream)
 
-    def _pass_on(self, stream: int, lines: bytes) -> None:
-        if lines:
-            size = TAIL_LINES * TAIL_WIDTH
-            self.recent = (self.recent + prefix_lines(b"", lines[-size:]))[-size:]
-            self.console.keep(self.file, stream, lines)
-            self.console.show(stream, self.prefixes[stream], lines)
+    def _pass_on(self, stream: int, lines: bytes = b"") -> None:
+        begun, self.carries[stream] = self.carries[stream], bytearray()
+        size = TAIL_LINES * TAIL_WIDTH
+        last = b"".join(prefix_lines(b"", lines[-size:], begun[-size:]))
+        self.recent = (self.recent + last)[-size:]
+        self.console.keep(self.file, stream, lines, begun)
+        self.console.show(stream, prefix_lines(self.prefixes[stream], lines, begun))
 
 
 class JobFolder:
