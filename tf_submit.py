@@ -1745,7 +1745,7 @@ def exit_status(status: int | None) -> int:
     """
     if status is None or status in SCHEDULER_STATUSES:
         return 1
-    return status if status >= 0 else 128 - status
+    return exit_code(status)
 
 
 def duration(seconds: float) -> str:
@@ -2296,6 +2296,115 @@ class JobFolder:
                 "that you can write to on the hosts, or name one with qsub -wd FOLDER"
             ) from None
         return True
+
+
+# ============================================================================ tensorboard
+
+TENSORBOARD_PORT = 6006  # the port that TensorBoard is known by
+
+# Runs until its stdin ends: so TensorBoard goes with the launcher, however that comes to its end. The job's
+# working directory is no place for modules here; a user may have a queue.py there.
+TENSORBOARD_MAIN = """
+import sys
+sys.path = [folder for folder in sys.path if folder]
+import os, runpy, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
+runpy.run_module("tensorboard.main", run_name="__main__", alter_sys=True)
+"""
+
+
+def tensorboard_command(python: str, logdir: str, address: str, port: int) -> list[str]:
+    options = ["--logdir", logdir, "--host", address, "--port", str(port)]
+    return [python, "-c", TENSORBOARD_MAIN, *options]
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only programs on the same host reach this address."""
+    return address in ("localhost", "::1") or address.startswith("127.")
+
+
+def tensorboard_lines(address: str, port: int, host: str, gateway: str) -> list[str]:
+    """Where TensorBoard is to be seen, and how from outside the cluster.
+
+    ``address`` is what it listens on, ``host`` where it runs, ``gateway`` the host that a user logs in to.
+    """
+    reached = with_port(host if address in ("0.0.0.0", "::") else address, port)
+    target = gateway
+    if is_loopback(address):
+        target = host if host == gateway else f"-J {gateway} {host}"
+    return [
+        f"TensorBoard: http://{reached}/",
+        f"from elsewhere: ssh -L {TENSORBOARD_PORT}:{reached} {target}, "
+        f"then http://localhost:{TENSORBOARD_PORT}/",
+    ]
+
+
+class TensorBoard:
+    """TensorBoard as a child of the launcher, which runs on the master host. When it ends before it is
+    stopped, a warning gives the last line of its log. OSError, RefusalError: it cannot be started."""
+
+    LEAVE = 5.0  # seconds to end once its stdin is closed
+
+    def __init__(self, python: str, logdir: str, address: str, log_path: str, console: Console) -> None:
+        self.log_path, self.console = log_path, console
+        self.stopping = False
+        self.reserved = reserve_ports(TENSORBOARD_PORT, 1)[0]
+        self.port: int = self.reserved.getsockname()[1]
+        command = tensorboard_command(python, logdir, address, self.port)
+        with open(log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a signal to the job script is none for TensorBoard
+            )
+        self.watcher = threading.Thread(target=self.watch, daemon=True)
+        self.watcher.start()
+
+    def watch(self) -> None:
+        """The thread: waits for the end."""
+        status = self.process.wait()
+        if not self.stopping:
+            with open(self.log_path, "rb") as log:
+                said = last_lines(log.read())[-1:] or ("",)
+            self.console.warn(
+                f"TensorBoard {describe_exit(status)}, the job goes on: {said[0]} ({self.log_path})"
+            )
+
+    def stop(self) -> None:
+        assert self.process.stdin
+        self.stopping = True
+        self.process.stdin.close()
+        self.watcher.join(self.LEAVE)
+        self.process.kill()
+        self.watcher.join()
+        self.reserved.close()
+
+
+@contextlib.contextmanager
+def tensorboard(
+    python: str,
+    logdir: str,
+    address: str,
+    host: str,
+    gateway: str,
+    log_path: str,
+    console: Console,
+) -> Iterator[None]:
+    """TensorBoard runs meanwhile, and users are told where; where it cannot be started, why."""
+    try:
+        board = TensorBoard(python, logdir, address, log_path, console)
+    except (OSError, RefusalError) as error:
+        console.warn(f"TensorBoard cannot be started, the job goes on: {error}")
+        yield
+        return
+    try:
+        for line in tensorboard_lines(address, board.port, host, gateway):
+            console.say(line)
+        yield
+    finally:
+        board.stop()
 
 
 # ============================================================================ transports
