@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import select
 import struct
 import termios
 import threading
@@ -41,14 +42,32 @@ def streams(tmp_path):
         os.close(fd)
 
 
+class Terminal:
+    """A terminal of 40 columns; ``fd`` is the end to write to."""
+
+    def __init__(self):
+        self.screen, self.fd = pty.openpty()
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("4H", 24, 40, 0, 0))
+
+    def console(self, **options):
+        return Console(
+            **{"color": "never", "environment": {"TERM": "xterm"}, **options}, stdout=self.fd, stderr=self.fd
+        )
+
+    def expect(self, text):
+        """What is drawn next is this text; waits for it for up to 5 seconds."""
+        drawn = b""
+        while len(drawn) < len(text) and select.select([self.screen], [], [], 5)[0]:
+            drawn += os.read(self.screen, 65536)
+        assert drawn.decode() == text
+
+
 @pytest.fixture
 def terminal():
-    """A terminal of 40 columns: the end to write to, and a function that gives what was drawn."""
-    near, far = pty.openpty()
-    fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("4H", 24, 40, 0, 0))
-    yield far, lambda: os.read(near, 65536).decode()
-    os.close(near)
-    os.close(far)
+    terminal = Terminal()
+    yield terminal
+    os.close(terminal.screen)
+    os.close(terminal.fd)
 
 
 def speak(console):
@@ -151,35 +170,34 @@ def test_a_tasks_prefix_names_task_and_host(streams):
 
 
 def test_the_live_line_stays_below_all_other_lines(terminal):
-    fd, drawn = terminal
-    console = Console(color="never", stdout=fd, stderr=fd, environment={"TERM": "xterm"})
+    console = terminal.console()
     console.status("1 of 2 tasks running")
-    assert drawn() == "1 of 2 tasks running"
+    terminal.expect("1 of 2 tasks running")
     console.say("hello")
-    assert drawn() == "\r\033[Ktf_submit | hello\r\n1 of 2 tasks running"
+    terminal.expect("\r\033[Ktf_submit | hello\r\n1 of 2 tasks running")
     console.warn("careful")
-    assert drawn() == "\r\033[Ktf_submit: warning: careful\r\n1 of 2 tasks running"
+    terminal.expect("\r\033[Ktf_submit: warning: careful\r\n1 of 2 tasks running")
     console.status("2 of 2 tasks running")
-    assert drawn() == "\r\033[K2 of 2 tasks running"
+    terminal.expect("\r\033[K2 of 2 tasks running")
     console.close()
-    assert drawn() == "\r\033[K"
+    terminal.expect("\r\033[K")
     console.say("bye")
-    assert drawn() == "tf_submit | bye\r\n"
+    terminal.expect("tf_submit | bye\r\n")
 
 
 def test_the_live_line_fits_the_terminal(terminal):
-    fd, drawn = terminal
-    Console(color="never", stdout=fd, stderr=fd, environment={"TERM": "xterm"}).status("x" * 100)
-    assert drawn() == "x" * 39
+    console = terminal.console()
+    console.status("x" * 100)
+    console.say("hello")
+    terminal.expect("x" * 39 + "\r\033[Ktf_submit | hello\r\n" + "x" * 39)
 
 
-@pytest.mark.parametrize("options", [{"environment": {"TERM": "dumb"}}, {"verbosity": -1, "environment": {}}])
+@pytest.mark.parametrize("options", [{"environment": {"TERM": "dumb"}}, {"verbosity": -1}])
 def test_a_dumb_terminal_and_a_quiet_job_have_no_live_line(terminal, options):
-    fd, drawn = terminal
-    console = Console(stdout=fd, stderr=fd, color="never", **options)
+    console = terminal.console(**options)
     console.status("1 of 2 tasks running")
     console.warn("hello")
-    assert drawn() == "tf_submit: warning: hello\r\n"
+    terminal.expect("tf_submit: warning: hello\r\n")
 
 
 def test_a_slow_reader_gets_everything_even_from_a_pipe_that_does_not_block():
