@@ -1959,7 +1959,7 @@ def outcome_json(outcome: Outcome, cores: int) -> dict[str, Any]:
 
 CHUNK = 128 * 1024  # bytes of a task's output that are handled at once
 LONGEST_LINE = 4 * 1024 * 1024  # bytes; of a longer line pieces are passed on
-TAIL_LINES, TAIL_WIDTH = 10, 400  # a task's last lines in the failure report, and bytes of each
+TAIL_LINES, TAIL_WIDTH = 10, 400  # a task's last lines in the failure report, and characters of each
 TASK_COLORS = (36, 32, 35, 34, 96, 92, 95, 94)  # ANSI; red and yellow are for errors and warnings
 RED, YELLOW, BOLD = 31, 33, 1
 CLEAR_LINE = b"\r\033[K"
@@ -1980,13 +1980,13 @@ def prefix_lines(prefix: bytes, lines: bytes, begun: bytes | bytearray = b"") ->
 
 
 def last_lines(output: bytes) -> tuple[str, ...]:
-    """The last TAIL_LINES lines of some output, of each at most TAIL_WIDTH bytes; where a line was
+    """The last TAIL_LINES lines of some output, of each at most TAIL_WIDTH characters; where a line was
     redrawn with carriage returns, as progress bars do, what was drawn last."""
     if not output:
         return ()
     lines = output.removesuffix(b"\n").split(b"\n")[-TAIL_LINES:]
     drawn = (line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines)
-    return tuple(line[:TAIL_WIDTH].decode(errors="backslashreplace") for line in drawn)
+    return tuple(line.decode(errors="backslashreplace")[:TAIL_WIDTH] for line in drawn)
 
 
 def paint(text: str, color: int) -> str:
@@ -2382,29 +2382,35 @@ class TensorBoard:
         self.reserved.close()
 
 
-@contextlib.contextmanager
-def tensorboard(
-    python: str,
-    logdir: str,
-    address: str,
-    host: str,
-    gateway: str,
-    log_path: str,
-    console: Console,
-) -> Iterator[None]:
-    """TensorBoard runs meanwhile, and users are told where; where it cannot be started, why."""
+def start_tensorboard(
+    options: Options, host: str, folder: JobFolder, environ: Mapping[str, str], console: Console
+) -> TensorBoard | None:
+    """Starts TensorBoard and says where it is; or warns why it cannot be started."""
+    here = socket.gethostname()
     try:
-        board = TensorBoard(python, logdir, address, log_path, console)
+        address = options.tensorboard_bind or own_address(host, options.interface)
+        logdir = options.tensorboard or folder.path
+        board = TensorBoard(options.python, logdir, address, folder.log_path("tensorboard"), console)
     except (OSError, RefusalError) as error:
         console.warn(f"TensorBoard cannot be started, the job goes on: {error}")
-        yield
-        return
+        return None
+    for line in tensorboard_lines(address, board.port, here, environ.get("SGE_O_HOST", here)):
+        console.say(line)
+    return board
+
+
+@contextlib.contextmanager
+def tensorboard(
+    options: Options, host: str, folder: JobFolder, environ: Mapping[str, str], console: Console
+) -> Iterator[None]:
+    """With ``--tensorboard`` it runs meanwhile. ``host`` is this one as the others know it."""
+    wanted = options.tensorboard is not None
+    board = start_tensorboard(options, host, folder, environ, console) if wanted else None
     try:
-        for line in tensorboard_lines(address, board.port, host, gateway):
-            console.say(line)
         yield
     finally:
-        board.stop()
+        if board:
+            board.stop()
 
 
 # ============================================================================ transports
@@ -3220,7 +3226,8 @@ class Options:
     success: str | None = None
     requeue: int = 0
     # output
-    tensorboard: str | None = None
+    tensorboard: str | None = None  # its log folder; "": the job's folder; None: no TensorBoard
+    tensorboard_bind: str | None = None  # address; None: that of the tasks' network
     color: str = "auto"
     verbosity: int = 0  # -q: -1, -v: 1
     dry_run: bool = False

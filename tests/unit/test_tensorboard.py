@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,12 +14,12 @@ from pathlib import Path
 import pytest
 
 import tf_submit
-from tf_submit import Console
+from tf_submit import Console, JobFolder, Options
 
 SERVER = """\
 import socket, sys
-server = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
 print("serving", *sys.argv[1:], flush=True)
+server = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
 while True:
     server.accept()
 """
@@ -70,39 +71,44 @@ def accepts(port):
         return near.connect_ex(("127.0.0.1", port)) == 0
 
 
-def beside(output, address="127.0.0.1", gateway="login1"):
-    return tf_submit.tensorboard(
-        sys.executable, "runs", address, "node1", gateway, "tensorboard.log", output.console
+def beside(output, **options):
+    """What runs TensorBoard beside a job of the working directory."""
+    options = Options(
+        **{"tensorboard": "", "tensorboard_bind": "127.0.0.1", "python": sys.executable, **options}
     )
+    folder = JobFolder.create("train", "17")
+    return tf_submit.tensorboard(options, "node1", folder, {"SGE_O_HOST": "login1"}, output.console)
 
 
-def port_of(output):
-    return int(output.text.partition("TensorBoard: http://127.0.0.1:")[2].partition("/")[0])
+LOG = Path("train.tf17/logs/tensorboard.log")
 
 
-def test_it_serves_as_long_as_the_job_runs(install, output):
+def ports_of(output):
+    return [int(port) for port in re.findall(r"TensorBoard: http://127.0.0.1:(\d+)/", output.text)]
+
+
+@pytest.mark.parametrize(("wish", "logdir"), [("", "train.tf17"), ("runs/1", "runs/1")])
+def test_it_serves_as_long_as_the_job_runs(install, output, wish, logdir):
     install(SERVER)
-    with beside(output):
-        port = port_of(output)
+    with beside(output, tensorboard=wish):
+        [port] = ports_of(output)
         assert until(lambda: accepts(port))
-        assert Path("tensorboard.log").read_text() == (
-            f"serving --logdir runs --host 127.0.0.1 --port {port}\n"
-        )
+        assert LOG.read_text() == f"serving --logdir {logdir} --host 127.0.0.1 --port {port}\n"
     assert not accepts(port)
     assert "warning" not in output.text
 
 
+def test_without_the_option_there_is_none(output):
+    with tf_submit.tensorboard(Options(), "node1", JobFolder("train.tf17", "17"), {}, output.console):
+        assert output.text == ""
+
+
 def test_it_takes_the_next_port_that_is_free(install, output):
     install(SERVER)
-    with beside(output):
-        first = port_of(output)
-        with tf_submit.tensorboard(
-            sys.executable, "runs", "127.0.0.1", "node1", "login1", "second.log", output.console
-        ):
-            assert f"http://127.0.0.1:{first}/" in output.text
-            second = int(output.text.rpartition("TensorBoard: http://127.0.0.1:")[2].partition("/")[0])
-            assert second > first
-            assert until(lambda: accepts(second))
+    with beside(output), beside(output):
+        first, second = ports_of(output)
+        assert second > first
+        assert until(lambda: accepts(first) and accepts(second))
 
 
 def test_it_ends_even_when_it_does_not_react(install, output, monkeypatch):
@@ -148,22 +154,25 @@ def test_when_it_is_missing_or_ends_too_early_a_warning_says_why(install, output
     with beside(output):
         assert until(lambda: "warning: TensorBoard " in output.text)
     assert why.replace("'", "") in output.text.replace("'", "")
-    assert output.text.endswith("(tensorboard.log)\n")
+    assert output.text.endswith(f"({LOG})\n")
 
 
-def test_a_python_that_does_not_exist_is_a_warning(output, tmp_path):
-    with tf_submit.tensorboard(
-        "/no/python", "runs", "127.0.0.1", "node1", "login1", str(tmp_path / "log"), output.console
-    ):
+def test_a_python_that_does_not_exist_is_a_warning(install, output):
+    with beside(output, python="/no/python"):
         assert output.text.startswith("tf_submit: warning: TensorBoard cannot be started, the job goes on: ")
         assert "/no/python" in output.text
+
+
+def test_an_interface_that_does_not_exist_is_a_warning(install, output):
+    with beside(output, tensorboard_bind=None, interface="no0"):
+        assert "TensorBoard cannot be started, the job goes on: no interface no0 here" in output.text
 
 
 def test_modules_in_the_working_directory_do_not_get_in_its_way(install, output, tmp_path):
     install(SERVER)
     (tmp_path / "threading.py").write_text("raise SystemExit('not this one')")
     with beside(output):
-        assert until(lambda: accepts(port_of(output)))
+        assert until(lambda: accepts(ports_of(output)[0]))
 
 
 @pytest.mark.parametrize(
