@@ -1960,7 +1960,7 @@ def outcome_json(outcome: Outcome, cores: int) -> dict[str, Any]:
 CHUNK = 128 * 1024  # bytes of a task's output that are handled at once
 LONGEST_LINE = 4 * 1024 * 1024  # bytes; of a longer line pieces are passed on
 TAIL_LINES, TAIL_WIDTH = 10, 400  # a task's last lines in the failure report, and characters of each
-TASK_COLORS = (36, 32, 35, 34, 96, 92, 95, 94)  # ANSI; red and yellow are for errors and warnings
+TASK_COLORS = (36, 32, 35, 34, 94, 95, 92, 96)  # ANSI; red and yellow are for errors and warnings
 RED, YELLOW, BOLD = 31, 33, 1
 CLEAR_LINE = b"\r\033[K"
 
