@@ -1139,7 +1139,8 @@ class Pool:
 
 
 CROWDED = (
-    "fewer cores than tasks, so tasks share some; ask for one per slot (-binding, -bamount) or --bind none: "
+    "fewer cores than tasks, so tasks share some; ask for one per slot "
+    "(-binding linear:1, with --per-host linear:slots; or -bamount 1): "
 )
 UNBOUND = "Grid Engine bound no cores, so tasks divide what is left of the host, one thread per slot: "
 
@@ -1282,7 +1283,7 @@ def make_pools(host: HostCpus) -> Iterable[Pool]:
     taken: frozenset[int] = frozenset()
     for cpus, tasks in sorted(host.masks.items(), key=lambda item: (len(item[0]), min(item[0], default=0))):
         free = cpus - taken
-        idle = physical_cores(host.script & free if host.script < cpus else (), host.topology)
+        idle = physical_cores(host.script & free if host.script <= cpus else (), host.topology)
         use_script = len(idle) >= len(tasks)
         cores = idle if use_script else physical_cores(free or cpus, host.topology)
         is_given = use_script or cpus in host.granted

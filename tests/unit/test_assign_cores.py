@@ -115,6 +115,12 @@ def test_linear_slots_an_agent_of_the_whole_host_takes_the_cores_of_the_job_scri
     ) == {"ps:0": (1,), "worker:0": (2,), "worker:1": (2,), "worker:2": (3,)}
 
 
+def test_linear_slots_the_job_script_may_hold_the_whole_host():
+    """Seen on hosts of two cores: the script's mask is as wide as the others, but SGE_BINDING tells."""
+    agents = [agent("ps:0", TWO_CORES), agent("worker:0", TWO_CORES)]
+    assert cores(*agents, script=script((0, 1), SGE_BINDING="0 1")) == {"ps:0": (0,), "worker:0": (1,)}
+
+
 def test_a_local_agent_beside_qrsh_tasks_has_the_cores_of_the_script():
     assert cores(
         agent("ps:0", FOUR_CORES, (0,)), agent("worker:0", FOUR_CORES, (1,)), script=script((0,))
