@@ -762,7 +762,11 @@ class Allocation:
     job_id: str
     job_name: str
     hosts: tuple[Host, ...]
-    warnings: tuple[str, ...] = ()
+
+    @property
+    def job_number(self) -> str:
+        """What qstat and qdel know the job by: without the task of an array job."""
+        return self.job_id.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -3112,7 +3116,7 @@ class Job:
     def place(self, hellos: Sequence[Hello]) -> tuple[dict[str, Placement], tuple[str, ...]]:
         """Assigns addresses, cores and GPUs; writes cluster.json. Raises UserError."""
         asks = any(name.startswith("SGE_HGR_") for hello in hellos for name in hello.environment)
-        qstat = ask_scheduler(self.environ, "qstat", "-j", self.allocation.job_id) if asks else ""
+        qstat = ask_scheduler(self.environ, "qstat", "-j", self.allocation.job_number) if asks else ""
         script = Hello(
             self.allocation.hosts[0].name,
             (),
@@ -3151,7 +3155,7 @@ class Job:
 
     def is_notified(self) -> bool:
         """Whether the job was submitted with -notify: then SIGUSR1 announces a suspension."""
-        text = ask_scheduler(self.environ, "qstat", "-j", self.allocation.job_id)
+        text = ask_scheduler(self.environ, "qstat", "-j", self.allocation.job_number)
         return bool(re.search(r"^notify:\s+TRUE", text, re.M))
 
     def may_requeue(self) -> bool:
@@ -3441,7 +3445,7 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
     console = Console(options.color, options.verbosity)
     allocation, pe = read_grant(options, environ)
     plan = make_plan(allocation, pe, options)
-    for warning in (*allocation.warnings, *plan.warnings):
+    for warning in plan.warnings:
         console.warn(warning)
     if options.dry_run:
         return show_plan(allocation, plan, options, console)

@@ -157,7 +157,8 @@ def test_a_job_is_read_from_its_environment(environ):
 
 
 def test_a_task_of_an_array_job_has_its_number_in_the_job_id(environ):
-    assert read_allocation({**environ, "SGE_TASK_ID": "3"}).job_id == "17.3"
+    allocation = read_allocation({**environ, "SGE_TASK_ID": "3"})
+    assert (allocation.job_id, allocation.job_number) == ("17.3", "17")
 
 
 def test_slots_that_disagree_with_nslots_are_an_error_that_tells_both(environ):
