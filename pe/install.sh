@@ -1,49 +1,50 @@
 #!/bin/sh
 # Install the parallel environment (PE) of tf_submit in the running Grid Engine cluster, or take it out again.
 #
-# The values come from tensorflow.pe; which attributes and columns there are is asked of the cluster, so one script
-# serves every flavour and version. All is checked before anything is changed.
+# The values come from tensorflow.pe; which attributes and columns there are is asked of the cluster, so one
+# script serves every flavour and version. All is checked before anything is changed.
 
 set -eu
 export LC_ALL=C SGE_SINGLE_LINE=1  # SGE_SINGLE_LINE: qconf does not break long lines
 
-settings=$(dirname -- "$0")/tensorflow.pe
+settings=$(dirname -- "$(readlink -f -- "$0")")/tensorflow.pe
 default_queue=all.q
 
 usage() {
     cat <<END
 usage: install.sh [--pe NAME] [--queue QUEUE]... [--gpu-complex] [--force] [--dry-run] [--uninstall]
 
-Install the parallel environment of tensorflow.pe in the running Grid Engine cluster. Run it on an admin host as a
-Grid Engine manager. Running it again changes nothing.
+Install the parallel environment of tensorflow.pe in the running Grid Engine cluster. Run it on an admin host
+as a Grid Engine manager. Running it again changes nothing.
 
   --pe NAME       name of the parallel environment (default: $(setting pe_name))
   --queue QUEUE   cluster queue whose jobs may use it, can be repeated (default: $default_queue)
-  --gpu-complex   also add the resource 'gpu' to the complex list: with -l gpu=1 a job gets one GPU for each slot
-  --force         replace a PE or a complex 'gpu' that differs; the old one is kept in a file in this directory
+  --gpu-complex   also add the resource 'gpu' to the complex list: -l gpu=1 asks for one GPU for each slot
+  --force         replace a PE or a complex 'gpu' that differs; the old one is kept in a file in the current
+                  directory
   --dry-run       change nothing, say what would be changed
-  --uninstall     take the PE out of the given queues (default: out of every queue) and remove it when no queue
-                  has it any more; with --gpu-complex remove the complex 'gpu', too
+  --uninstall     take the PE out of the given queues (default: out of every queue) and remove it when no
+                  queue has it any more; with --gpu-complex remove the complex 'gpu', too
 
-Exit status: 0 done or nothing to do, 1 refused or failed, 2 wrong usage; with --dry-run 3 if there is something
-to change.
+Exit status: 0 done or nothing to do, 1 refused or failed, 2 wrong usage; with --dry-run 3 if there is
+something to change.
 END
 }
 
-# ---- saying and doing ---------------------------------------------------------------------------------------
+# ---- saying and doing --------------------------------------------------------------------------------------
 
 say() { printf '%s\n' "$*"; }
 
-# complain WHAT-TO-DO: second line of an error; leave.
-complain() {
+# advise CURE: what to do about an error that was said; leave.
+advise() {
     say "    $1" >&2
     exit 1
 }
 
-# refuse WHY WHAT-TO-DO: an error; leave.
+# refuse WHY CURE: an error; leave.
 refuse() {
     say "install.sh: $1" >&2
-    complain "$2"
+    advise "$2"
 }
 
 wrong_usage() {
@@ -72,22 +73,23 @@ keep() {
     change "keep the old one in $copy" cp "$1" "$copy"
 }
 
-# ---- the cluster --------------------------------------------------------------------------------------------
+# ---- the cluster -------------------------------------------------------------------------------------------
 
-# The PE that qconf offers for editing has every attribute that the cluster knows. With `cat` for an editor it is
-# printed and nothing is added: qconf always ends with "file unchanged". Only a manager on an admin host gets it.
+# The PE that qconf offers for editing has every attribute that the cluster knows. With `cat` for an editor it
+# is printed and nothing is added: qconf always ends with "file unchanged". Only a manager on an admin host
+# gets it.
 read_template() {
     command -v qconf >/dev/null ||
-        refuse "there is no qconf in PATH" "Source the cluster's settings: . \$SGE_ROOT/\$SGE_CELL/common/settings.sh"
+        refuse "there is no qconf in PATH" "Source the cluster's settings.sh (\$SGE_ROOT/\$SGE_CELL/common)."
     EDITOR="cat" qconf -ap "$pe" >"$work/template" 2>"$work/said" || :
     grep -q '^pe_name ' "$work/template" && return
     said=$(cat "$work/said")
     case $said in
-        *manager*) todo="Run it as a manager (qconf -sm lists them), or let one make you a manager: qconf -am $(id -un)" ;;
-        *admin*) todo="Run it on an admin host (qconf -sh lists them), or let a manager add this one: qconf -ah $(uname -n)" ;;
-        *) todo="Does the qmaster run, and are SGE_ROOT and SGE_CELL those of the cluster? Try: qconf -sh" ;;
+        *manager*) cure="Run it as a manager: qconf -sm lists them, they can add you: qconf -am $(id -un)" ;;
+        *admin*) cure="Run it on an admin host: qconf -sh lists them, qconf -ah $(uname -n) adds this one" ;;
+        *) cure="Does the qmaster run, and are SGE_ROOT and SGE_CELL those of the cluster? Try: qconf -sh" ;;
     esac
-    refuse "qconf says: $said" "$todo"
+    refuse "qconf says: $said" "$cure"
 }
 
 knows() { grep -q "^$1 " "$work/template"; }
@@ -105,7 +107,7 @@ flavour() {
     fi
 }
 
-# ---- the parallel environment -------------------------------------------------------------------------------
+# ---- the parallel environment ------------------------------------------------------------------------------
 
 # setting NAME: the value of an attribute in tensorflow.pe.
 setting() { awk -v name="$1" '$1 == name { print $2 }' "$settings"; }
@@ -120,8 +122,8 @@ with_settings() {
     ' "$settings" "$1"
 }
 
-# compare_pe: set pe_state to absent, same or differs, and pe_differences. The PE as it is: $work/present, as it
-# should be: $work/wanted.
+# compare_pe: set pe_state to absent, same or differs, and pe_differences. The PE as it is: $work/present, as
+# it should be: $work/wanted.
 compare_pe() {
     pe_state=absent pe_differences=''
     if ! qconf -sp "$pe" >"$work/present" 2>/dev/null; then
@@ -137,7 +139,7 @@ compare_pe() {
     if [ "$pe_differences" ]; then pe_state=differs; else pe_state=same; fi
 }
 
-# refuse_other_pe WHAT-TO-DO: a PE that is not ours stays, unless --force.
+# refuse_other_pe CURE: a PE that is not ours stays, unless --force.
 refuse_other_pe() {
     if [ "$pe_state" = differs ] && [ ! "$force" ]; then
         refuse "the parallel environment '$pe' exists and differs:" "${pe_differences#    }
@@ -168,21 +170,21 @@ uninstall_pe() {
     change "remove the parallel environment '$pe'" qconf -dp "$pe" || return_to_queues
 }
 
-# ---- queues -------------------------------------------------------------------------------------------------
+# ---- queues ------------------------------------------------------------------------------------------------
 
 check_queues() {
-    known=$(qconf -sql 2>/dev/null | tr '\n' ' ')
+    known=$(qconf -sql 2>/dev/null | paste -s -d ' ' -)
     [ "$known" ] || refuse "there is no queue yet" "Make one first: qconf -aq $default_queue"
     for queue in $queues; do
-        case " $known" in
+        case " $known " in
             *" $queue "*) ;;
             *) refuse "there is no queue '$queue'" "Name one of these with --queue: $known" ;;
         esac
     done
 }
 
-# pe_lists QUEUE: "DOMAIN PE..." for the queue itself and for each of its hosts and host groups that has a list of
-# its own: `pe_list make,[node1=make smp]` of all.q gives "all.q make" and "all.q@node1 make smp".
+# pe_lists QUEUE: "DOMAIN PE..." for the queue itself and for each of its hosts and host groups that has a
+# list of its own: `pe_list make,[node1=make smp]` of all.q gives "all.q make" and "all.q@node1 make smp".
 pe_lists() {
     qconf -sq "$1" | awk -v queue="$1" '
         $1 == "pe_list" {
@@ -207,7 +209,8 @@ join_queues() {
             if [ "$domain" = "$queue" ]; then
                 change "add '$pe' to queue $queue" qconf -aattr queue pe_list "$pe" "$queue"
             else
-                say "note: $domain has a pe_list of its own, without '$pe': qconf -aattr queue pe_list $pe $domain"
+                say "note: $domain has a pe_list of its own, without '$pe';" \
+                    "to add it: qconf -aattr queue pe_list $pe $domain"
             fi
         done
     done
@@ -233,13 +236,13 @@ return_to_queues() {
     for domain in $taken; do
         qconf -aattr queue pe_list "$pe" "$domain" >/dev/null
     done
-    complain "It is back in its queues. If jobs need it, wait for them or end them with qdel, then try again."
+    advise "It is back in its queues. If jobs need it, wait for them or end them with qdel, then try again."
 }
 
-# ---- the complex 'gpu' --------------------------------------------------------------------------------------
+# ---- the complex 'gpu' -------------------------------------------------------------------------------------
 
-# gpu_entry: the line for 'gpu' in the complex list, with the columns that the list names: newer versions have more.
-# RSMAP knows which GPUs a job gets, INT only how many. consumable YES: for each slot, in every flavour.
+# gpu_entry: the line for 'gpu' in the complex list, with the columns that the list names: newer versions have
+# more. RSMAP knows which GPUs a job gets, INT only how many. consumable YES: for each slot, in every flavour.
 gpu_entry() {
     awk -v type="$gpu_type" '
         BEGIN {
@@ -260,14 +263,14 @@ gpu_entry() {
         }' "$work/complex"
 }
 
-# compare_gpu: set gpu_state to absent, same or differs. The complex list as it is: $work/complex, with our entry:
-# $work/complex.with, without any: $work/complex.without.
+# compare_gpu: set gpu_state to absent, same or differs. The complex list as it is: $work/complex, with our
+# entry: $work/complex.with, without any: $work/complex.without.
 compare_gpu() {
     qconf -sc >"$work/complex"
     if knows daemon_forks_slaves; then gpu_type=RSMAP; else gpu_type=INT; fi
     entry=$(gpu_entry)
     [ "$entry" ] || refuse "install.sh does not know these columns: $(head -n 1 "$work/complex")" \
-        "Add 'gpu' with qconf -mc: type $gpu_type, relop <=, requestable and consumable YES; leave --gpu-complex out."
+        "Leave --gpu-complex out; add 'gpu' with qconf -mc: $gpu_type, <=, requestable and consumable YES."
     present=$(awk '$1 == "gpu"' "$work/complex")
     case $(say "$present" | awk '{ print $3, $4, $5, $6 }') in
         "$gpu_type <= YES YES") gpu_state=same ;;
@@ -278,10 +281,11 @@ compare_gpu() {
     { cat "$work/complex.without"; say "$entry"; } >"$work/complex.with"
 }
 
-# refuse_other_gpu WHAT-TO-DO: a complex 'gpu' that is not ours stays, unless --force.
+# refuse_other_gpu CURE: a complex 'gpu' that is not ours stays, unless --force.
 refuse_other_gpu() {
     if [ "$gpu_state" = differs ] && [ ! "$force" ]; then
-        refuse "the complex 'gpu' exists and differs:" "$(say "$present" | awk '{ $1 = $1; print }'), should be: $entry
+        is=$(say "$present" | awk '{ $1 = $1; print }')
+        refuse "the complex 'gpu' exists and differs:" "$is, should be: $entry
     $1"
     fi
 }
@@ -303,17 +307,17 @@ uninstall_gpu() {
     [ "$gpu_state" != absent ] || return 0
     [ "$gpu_state" = same ] || keep "$work/complex" complex
     change "remove 'gpu' from the complex list" qconf -Mc "$work/complex.without" ||
-        complain "Take it out there first, for a host: qconf -dattr exechost complex_values gpu HOST"
+        advise "Take it out there first, for a host: qconf -dattr exechost complex_values gpu HOST"
 }
 
-# ---- command line -------------------------------------------------------------------------------------------
+# ---- command line ------------------------------------------------------------------------------------------
 
 install() {
     : "${queues:=$default_queue}"
     check_queues
-    refuse_other_pe "Use another name (--pe), or replace it with --force; the old one is kept in a file."
+    refuse_other_pe "Use another name (--pe), or replace it with --force; the old one is kept."
     if [ "$gpu" ]; then
-        refuse_other_gpu "Keep it and leave --gpu-complex out, or replace it with --force; the old list is kept in a file."
+        refuse_other_gpu "Leave --gpu-complex out, or replace it with --force; the old list is kept."
         install_gpu
     fi
     install_pe
@@ -321,9 +325,9 @@ install() {
 }
 
 uninstall() {
-    refuse_other_pe "It is not what install.sh installed; remove it with --force; it is kept in a file."
+    refuse_other_pe "It is not what install.sh installed; to remove it all the same use --force."
     if [ "$gpu" ]; then
-        refuse_other_gpu "It is not what install.sh installed; leave --gpu-complex out, or remove it with --force."
+        refuse_other_gpu "It is not what install.sh installed; leave --gpu-complex out or use --force."
         uninstall_gpu
     fi
     uninstall_pe

@@ -1,9 +1,9 @@
 """A stand-in for qconf and the qmaster behind it, for the flavours of Grid Engine that tests cannot run.
 
-It knows the calls that pe/install.sh makes and refuses all others. Messages and exit statuses are those that
-Son of Grid Engine 8.1.9 gives; the attributes of the flavours are those of their manual pages.
-The cluster is a dictionary (see `new_cluster`) in the file that the variable FAKE_CLUSTER names. It is run some ten
-times by each test, hence no import that takes long.
+It knows the calls that pe/install.sh makes and refuses all others. Messages and exit statuses are those of
+Son of Grid Engine 8.1.9 (tests/cluster/test_install.py compares); the attributes of the other flavours are
+those of their manuals and upgrade scripts. The cluster is a dictionary (see `new_cluster`) in the file that
+the variable FAKE_CLUSTER names. Each test runs it some ten times, hence no import that takes long.
 """
 
 import marshal
@@ -11,8 +11,8 @@ import os
 import sys
 
 BASIC = [
-    *("pe_name", "slots", "user_lists", "xuser_lists", "start_proc_args", "stop_proc_args", "allocation_rule"),
-    *("control_slaves", "job_is_first_task", "urgency_slots", "accounting_summary"),
+    *("pe_name", "slots", "user_lists", "xuser_lists", "start_proc_args", "stop_proc_args"),
+    *("allocation_rule", "control_slaves", "job_is_first_task", "urgency_slots", "accounting_summary"),
 ]
 DEFAULTS = {"slots": "0", "allocation_rule": "$pe_slots", "job_is_first_task": "TRUE", "urgency_slots": "min"}
 FALSE_BY_DEFAULT = ("control_slaves", "accounting_summary", "forks_slaves", "on_mhost")
@@ -70,7 +70,7 @@ def save(cluster, path):
         marshal.dump(cluster, file)
 
 
-class Refused(Exception):
+class QconfError(Exception):
     """What qconf says on stderr before it ends with status 1."""
 
 
@@ -97,10 +97,13 @@ def read_pe(cluster, path):
     pe = {key: " ".join(value) for key, *value in rows(path)}
     for key in pe:
         if key not in cluster["attributes"]:
-            raise Refused(f'error: unknown attribute name "{key}"\nerror reading in file')
+            raise QconfError(
+                f'error: unknown attribute name "{key}"\n'
+                f'error: error reading file: "{path}"\nerror reading in file'
+            )
     for key in cluster["attributes"]:
         if key not in pe:
-            raise Refused(f'error: required attribute "{key}" is missing\nerror reading in file')
+            raise QconfError(f'error: required attribute "{key}" is missing\nerror reading in file')
     return pe
 
 
@@ -111,48 +114,49 @@ def edit_pe(cluster, name):
     failed = os.spawnlp(os.P_WAIT, os.environ["EDITOR"], os.environ["EDITOR"], path)
     with open(path) as file:
         edited = file.read() != shown(template(cluster, name))
-    raise Refused("fake qconf: editing is not supported" if failed or edited else "file unchanged")
+    raise QconfError("fake qconf: editing is not supported" if failed or edited else "file unchanged")
 
 
 def add_pe(cluster, path):
     pe = read_pe(cluster, path)
     if pe["pe_name"] in cluster["pes"]:
-        raise Refused(f'parallel environment "{pe["pe_name"]}" already exists')
+        raise QconfError(f'parallel environment "{pe["pe_name"]}" already exists')
     cluster["pes"][pe["pe_name"]] = pe
 
 
 def replace_pe(cluster, path):
     pe = read_pe(cluster, path)
     if pe["pe_name"] not in cluster["pes"]:
-        raise Refused(f'denied: parallel environment "{pe["pe_name"]}" does not exist')
+        raise QconfError(f'denied: parallel environment "{pe["pe_name"]}" does not exist')
     cluster["pes"][pe["pe_name"]] = pe
 
 
 def delete_pe(cluster, name):
     for job, wanted in cluster["jobs"].items():
         if wanted == name:
-            raise Refused(f'denied: Parallel environment "{name}" is still referenced in job {job}.')
+            raise QconfError(f'denied: Parallel environment "{name}" is still referenced in job {job}.')
     for queue, lists in cluster["queues"].items():
         if any(name in pes for pes in lists.values()):
-            raise Refused(f'denied: Parallel environment "{name}" is still referenced in queue "{queue}".')
-    del cluster["pes"][name]
+            raise QconfError(f'denied: Parallel environment "{name}" is still referenced in queue "{queue}".')
+    if cluster["pes"].pop(name, None) is None:
+        raise QconfError(f'denied: parallel environment "{name}" does not exist')
 
 
 def show_pe(cluster, name):
     if name not in cluster["pes"]:
-        raise Refused(f"{name} is not a parallel environment")
+        raise QconfError(f"{name} is not a parallel environment")
     return shown(cluster["pes"][name])
 
 
 def list_queues(cluster):
     if not cluster["queues"]:
-        raise Refused("no cqueue list defined")
+        raise QconfError("no cqueue list defined")
     return "".join(f"{queue}\n" for queue in cluster["queues"])
 
 
 def show_queue(cluster, name):
     if name not in cluster["queues"]:
-        raise Refused(f'No cluster queue or queue instance matches the phrase "{name}"')
+        raise QconfError(f'No cluster queue or queue instance matches the phrase "{name}"')
     lists = {domain: " ".join(pes) or "NONE" for domain, pes in cluster["queues"][name].items()}
     value = lists.pop(name) + "".join(f",[{key.partition('@')[2]}={pes}]" for key, pes in lists.items())
     return f"qname                 {name}\npe_list               {value}\nrerun                 FALSE\n"
@@ -161,9 +165,9 @@ def show_queue(cluster, name):
 def queue_list(cluster, kind, attribute, pe, domain):
     queue = domain.partition("@")[0]
     if (kind, attribute) != ("queue", "pe_list") or domain not in cluster["queues"].get(queue, {}):
-        raise Refused(f'denied: cluster queue "{domain}" does not exist')
+        raise QconfError(f'denied: cluster queue "{domain}" does not exist')
     if pe not in cluster["pes"]:
-        raise Refused(f'Parallel environment "{pe}" does not exist')
+        raise QconfError(f'Parallel environment "{pe}" does not exist')
     return cluster["queues"][queue][domain]
 
 
@@ -176,21 +180,25 @@ def take_from_queue(cluster, *words):
 
 
 def show_complexes(cluster):
-    lines = ["#" + " ".join(cluster["columns"]), "#" + "-" * 80]
-    return "\n".join([*lines, *cluster["complexes"].values(), "# >#< starts a comment but comments are not saved across edits --------\n"])
+    header = "#" + " ".join(cluster["columns"])
+    footer = "# >#< starts a comment but comments are not saved across edits --------\n"
+    return "\n".join([header, *cluster["complexes"].values(), footer])
 
 
 def replace_complexes(cluster, path):
     for row in rows(path):
         if len(row) != len(cluster["columns"]):
-            raise Refused("error: wrong number of columns")
+            raise QconfError("error: wrong number of columns")
         if row[2] not in cluster["types"]:
-            raise Refused(f'error: unknown complex attribute type "{row[2]}"')
+            raise QconfError(
+                f'error: unknown complex attribute type "{row[2]}"\n'
+                f'Complex attribute file "{path}" is not correct'
+            )
     complexes = {row[0]: " ".join(row) for row in rows(path)}
     for host, names in cluster["host_resources"].items():
         for name in names:
             if name not in complexes:
-                raise Refused(f'denied: Complex attribute "{name}" is still referenced in host "{host}".')
+                raise QconfError(f'denied: Complex attribute "{name}" is still referenced in host "{host}".')
     cluster["complexes"] = complexes
 
 
@@ -223,12 +231,12 @@ def main(option, *words):
     try:
         if call is None or len(words) != number:
             cluster["unknown"].append([option, *words])
-            raise Refused("fake qconf: unknown call")
+            raise QconfError("fake qconf: unknown call")
         if cluster["denied"] and option in CHANGING:
-            raise Refused(cluster["denied"])
+            raise QconfError(cluster["denied"])
         sys.stdout.write(call(cluster, *words) or "")
-    except Refused as refused:
-        sys.stderr.write(f"{refused}\n")
+    except QconfError as error:
+        sys.stderr.write(f"{error}\n")
         return 1
     finally:
         save(cluster, os.environ["FAKE_CLUSTER"])

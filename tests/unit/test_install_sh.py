@@ -1,4 +1,7 @@
-"""pe/install.sh on every flavour of Grid Engine, with a fake qconf (tests/cluster/test_install.py has the real one)."""
+"""pe/install.sh on every flavour of Grid Engine, with a fake qconf.
+
+tests/cluster/test_install.py has the real one.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,7 @@ def installed(site):
     return site
 
 
-# ---- every flavour --------------------------------------------------------------------------------------------
+# ---- every flavour -----------------------------------------------------------------------------------------
 
 
 def test_the_pe_has_the_attributes_of_the_flavour_and_our_values(any_site):
@@ -134,7 +137,7 @@ def test_dry_run_says_what_would_change_and_changes_nothing(any_site):
     result = any_site.install("--gpu-complex", "--dry-run")
     assert result.returncode == 3
     assert any_site.configuration() == before
-    assert "would add the parallel environment 'tensorflow'\n    pe_name              tensorflow\n" in result.stdout
+    assert "would add the parallel environment 'tensorflow'\n    pe_name   " in result.stdout
     assert "would add 'tensorflow' to queue all.q" in result.stdout
     assert "would add 'gpu' to the complex list: gpu gpu " in result.stdout
 
@@ -170,14 +173,15 @@ def test_it_says_which_flavour_it_found(tmp_path, flavour, name):
     assert name in Site(tmp_path, flavour).done()
 
 
-# ---- names and queues -------------------------------------------------------------------------------------------
+# ---- names and queues --------------------------------------------------------------------------------------
 
 
 def test_another_name_and_several_queues(site):
     site.change(queues={"a.q": {"a.q": ["make"]}, "b.q": {"b.q": []}, "c.q": {"c.q": []}})
     site.done("--pe", "tf", "--queue", "a.q", "--queue", "b.q")
     assert site.cluster["pes"]["tf"]["pe_name"] == "tf"
-    assert site.cluster["queues"] == {"a.q": {"a.q": ["make", "tf"]}, "b.q": {"b.q": ["tf"]}, "c.q": {"c.q": []}}
+    queues = {"a.q": {"a.q": ["make", "tf"]}, "b.q": {"b.q": ["tf"]}, "c.q": {"c.q": []}}
+    assert site.cluster["queues"] == queues
 
 
 def test_hosts_with_a_pe_list_of_their_own_are_named(site):
@@ -206,14 +210,14 @@ def test_uninstall_from_one_queue_keeps_the_pe_for_the_others(installed):
     assert installed.cluster["pes"] == {}
 
 
-# ---- refusals: nothing changes, and what to do is said --------------------------------------------------------
+# ---- refusals: nothing changes, and what to do is said -----------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "denial, advice",
     [
         ('denied: "joe" must be manager for this operation', "qconf -am "),
-        ('denied: host "login" is no admin host', "qconf -ah "),
+        ('denied: host "login" is not an admin host', "qconf -ah "),
         ("error: commlib error: got select error (Connection refused)", "Does the qmaster run"),
     ],
 )
@@ -226,7 +230,7 @@ def test_refused_when_qconf_denies_it(site, denial, advice):
 
 def test_refused_without_qconf(site):
     (site.folder / "bin" / "qconf").unlink()
-    for tool in ("awk", "dirname", "mktemp", "rm"):
+    for tool in ("awk", "dirname", "mktemp", "readlink", "rm"):
         (site.folder / "bin" / tool).symlink_to(shutil.which(tool))
     said = site.refused(path=f"{site.folder}/bin")
     assert "there is no qconf in PATH" in said
@@ -235,7 +239,7 @@ def test_refused_without_qconf(site):
 
 def test_refused_when_the_queue_does_not_exist(site):
     said = site.refused("--queue", "gpu.q")
-    assert said == "install.sh: there is no queue 'gpu.q'\n    Name one of these with --queue: all.q \n"
+    assert said == "install.sh: there is no queue 'gpu.q'\n    Name one of these with --queue: all.q\n"
 
 
 def test_refused_when_there_is_no_queue(site):
@@ -302,7 +306,7 @@ def test_wrong_usage(site, arguments, error):
     assert site.cluster["calls"] == []
 
 
-# ---- force ----------------------------------------------------------------------------------------------------
+# ---- force -------------------------------------------------------------------------------------------------
 
 
 def test_force_replaces_the_pe_and_keeps_the_old_one(installed):
