@@ -14,14 +14,10 @@ import fake_qconf
 
 INSTALL = "/srv/tf_submit/pe/install.sh"
 
-# Starts a task on each host of the job, as tf_submit.py does.
-JOB = """\
-#$ -cwd
-#$ -j y
-while read -r host slots rest; do
-    /usr/bin/qrsh -inherit "$host" 'echo "task on $(hostname)"' </dev/null
-done <"$PE_HOSTFILE"
-echo "finished with status $?"
+SCRIPT = """\
+import json, os, socket
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+print(f"{task['type']} on {socket.gethostname()}")
 """
 
 
@@ -55,8 +51,14 @@ class Site:
         return [pes, self.root(MASTER, "qconf", "-sq", "all.q"), self.root(MASTER, "qconf", "-sc")]
 
     def submit(self, *arguments: str) -> str:
-        (self.cluster.home() / "job.sh").write_text(JOB)
-        return self.cluster.qsub(*arguments, "job.sh")
+        (self.cluster.home() / "script.py").write_text(SCRIPT)
+        return self.cluster.qsub(*arguments, "-cwd", "/srv/tf_submit/tf_submit.py", "script.py")
+
+    def tasks(self, job: str) -> list[str]:
+        """What the tasks of a finished job printed."""
+        self.cluster.wait(job)
+        lines = self.cluster.output(job).splitlines()
+        return sorted(line.partition(" | ")[2] for line in lines if "@" in line)
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +83,9 @@ def test_from_a_fresh_qmaster_to_a_finished_job(site):
         "add the parallel environment 'tensorflow'\n"
         "add 'tensorflow' to queue all.q\n"
     )
-    job = site.submit("-pe", "tensorflow", "4")
-    site.cluster.wait(job)
-    assert sorted(site.cluster.output(job).splitlines()) == [
-        "finished with status 0",
-        "task on node1",
-        "task on node2",
-    ]
+    tasks = site.tasks(site.submit("-pe", "tensorflow", "4"))
+    assert sorted(task.split()[0] for task in tasks) == ["ps", "worker", "worker", "worker"]
+    assert sorted(task.split()[2] for task in tasks) == ["node1", "node1", "node2", "node2"]
 
 
 def test_running_it_twice_changes_nothing(site):
@@ -112,9 +110,8 @@ def test_dry_run_changes_nothing_and_its_pe_can_be_loaded_by_hand(site):
 def test_a_job_gets_one_gpu_for_each_slot(site):
     site.done("--gpu-complex")
     site.root(MASTER, "qconf", "-aattr", "exechost", "complex_values", "gpu=2", "node2")
-    job = site.submit("-pe", "tensorflow", "2", "-l", "gpu=1")
-    site.cluster.wait(job)
-    assert site.cluster.output(job) == "task on node2\nfinished with status 0\n"
+    tasks = site.tasks(site.submit("-pe", "tensorflow", "2", "-l", "gpu=1"))
+    assert tasks == ["ps on node2", "worker on node2"]
     refused = site.refused("--uninstall", "--gpu-complex")
     assert 'still referenced in host "node2"' in refused
     site.root(MASTER, "qconf", "-dattr", "exechost", "complex_values", "gpu", "node2")
