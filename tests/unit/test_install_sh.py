@@ -173,6 +173,12 @@ def test_it_says_which_flavour_it_found(tmp_path, flavour, name):
     assert name in Site(tmp_path, flavour).done()
 
 
+@pytest.mark.parametrize("flavour, capture", [("soge", "sge-qconf-sp.txt"), ("ocs", "ocs-qconf-sp.txt")])
+def test_the_fake_qconf_knows_the_attributes_of_a_real_pe(flavour, capture):
+    lines = (ROOT / "tests" / "fixtures" / capture).read_text().splitlines()
+    assert fake_qconf.FLAVOURS[flavour][1] == [line.split()[0] for line in lines]
+
+
 # ---- names and queues --------------------------------------------------------------------------------------
 
 
