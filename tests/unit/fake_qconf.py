@@ -1,9 +1,10 @@
 """A stand-in for qconf and the qmaster behind it, for the flavours of Grid Engine that tests cannot run.
 
 It knows the calls that pe/install.sh makes and refuses all others. Messages and exit statuses are those of
-Son of Grid Engine 8.1.9 (tests/cluster/test_install.py compares); the attributes of the other flavours are
-those of their manuals and upgrade scripts. The cluster is a dictionary (see `new_cluster`) in the file that
-the variable FAKE_CLUSTER names. Each test runs it some ten times, hence no import that takes long.
+Son of Grid Engine 8.1.9 (tests/cluster/test_install.py compares); the attributes of ocs are a real PE's,
+those of sge, uge and age are put together from published configurations. The cluster is a dictionary (see
+`new_cluster`) in the file that the variable FAKE_CLUSTER names. Each test runs it some ten times, hence no
+import that takes long.
 """
 
 import marshal
