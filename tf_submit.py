@@ -2394,7 +2394,7 @@ def start_tensorboard(
     here = socket.gethostname()
     try:
         address = options.tensorboard_bind or own_address(host, options.interface)
-        logdir = options.tensorboard or folder.path
+        logdir = options.tensorboard_logdir or folder.path
         board = TensorBoard(options.python, logdir, address, folder.log_path("tensorboard"), console)
     except (OSError, RefusalError) as error:
         console.warn(f"TensorBoard cannot be started, the job goes on: {error}")
@@ -2409,8 +2409,7 @@ def tensorboard(
     options: Options, host: str, folder: JobFolder, environ: Mapping[str, str], console: Console
 ) -> Iterator[None]:
     """With ``--tensorboard`` it runs meanwhile. ``host`` is this one as the others know it."""
-    wanted = options.tensorboard is not None
-    board = start_tensorboard(options, host, folder, environ, console) if wanted else None
+    board = start_tensorboard(options, host, folder, environ, console) if options.tensorboard else None
     try:
         yield
     finally:
@@ -2420,7 +2419,11 @@ def tensorboard(
 
 # ============================================================================ transports
 
-BOOTSTRAP = "import sys;i=sys.stdin.buffer;exec(i.read(int(i.readline())))"  # nothing that a shell expands
+# Reads the agent's program. Holds nothing that a shell expands, and makes the job's working directory no place
+# for modules: a user may have a queue.py there.
+BOOTSTRAP = (
+    "import sys;sys.path=list(filter(None,sys.path));i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
+)
 
 
 def agent_program() -> bytes:
@@ -2499,6 +2502,8 @@ class Link:
         self.heard = 0.0  # monotonic seconds
         self.attempts = 0
         self.said_all = False
+        self.printing = False  # while the job's output may be slow, the agent is not silent
+        self.sending = threading.Lock()
 
     @property
     def names(self) -> str:
@@ -2517,14 +2522,20 @@ class Link:
         )
         assert self.process.stdin
         os.set_blocking(self.process.stdin.fileno(), False)
-        threading.Thread(target=self.read, args=(self.process,), daemon=True).start()
+        self.reader = threading.Thread(target=self.read, args=(self.process,), daemon=True)
+        self.reader.start()
 
     def send(self, data: bytes) -> bool:
         """Sends without waiting; False when the pipe is full and ``flush`` has to send the rest."""
-        self.unsent += data
-        return self.flush()
+        with self.sending:
+            self.unsent += data
+            return self.write()
 
     def flush(self) -> bool:
+        with self.sending:
+            return self.write()
+
+    def write(self) -> bool:
         if not self.process or not self.process.stdin:
             return True
         try:
@@ -2569,7 +2580,9 @@ class Link:
                     fields = json.loads(payload)
                     self.events.put(Event(self, fields.pop("type"), fields))
                 else:
+                    self.printing = True
                     self.logs[task].write(1 if kind == STDOUT else 2, payload)
+                    self.heard, self.printing = time.monotonic(), False
 
     def printed(self) -> list[str]:
         """The last lines that the start of the agent printed: login shell, qrsh, Python."""
@@ -2579,8 +2592,10 @@ class Link:
 
     def cut(self) -> None:
         """Ends the connection; the agent, if it still lives, notices and ends its tasks."""
-        if self.process and self.process.poll() is None:
-            self.process.kill()
+        if self.process:
+            if self.process.poll() is None:
+                self.process.kill()
+            self.reader.join(1.0)
 
 
 # ============================================================================ supervise
@@ -2684,7 +2699,7 @@ class Supervisor:
         self.restarts_left = job.options.restarts
         self.stop_by: float | None = None  # monotonic time; set once everything is being ended
         self.signalled = False
-        self.began = self.pinged = self.told = self.looked = self.now()
+        self.began = self.told = self.looked = self.now()
 
     # ---- seams
 
@@ -2702,6 +2717,7 @@ class Supervisor:
 
     def run(self) -> int:
         """The whole job; returns its exit status."""
+        threading.Thread(target=self.keep_alive, daemon=True).start()
         while len(self.closed) < len(self.links):
             event = self.wait(self.patience())
             while event:
@@ -2709,6 +2725,13 @@ class Supervisor:
                 event = self.wait(0)
             self.tick()
         return self.finish()
+
+    def keep_alive(self) -> None:
+        """A thread: pings the agents, also while the loop waits for a terminal or pipe that takes no output."""
+        while True:
+            time.sleep(self.ping_interval)
+            for link in list(self.hellos):
+                link.say("ping")
 
     def handle(self, event: Event) -> None:
         if event.link not in self.closed:
@@ -2737,6 +2760,8 @@ class Supervisor:
                 link.heard += now - self.looked
         self.looked = now
         self.look_for_the_lost(now)
+        if self.console.broken and self.stop_by is None:
+            self.fail(self.console.broken)
         if self.stop_by is not None and now > self.stop_by:
             self.give_up()
         elif self.stop_by is None and len(self.hellos) < len(self.links):
@@ -2835,13 +2860,10 @@ class Supervisor:
         self.console.warn(f"{link.group.host}: {text}")
 
     def look_for_the_lost(self, now: float) -> None:
-        """Pings every agent, and gives up those that were silent for too long."""
-        ping = now - self.pinged >= self.ping_interval
+        """Gives up agents that were silent for too long."""
         for link in [link for link in self.hellos if link not in self.closed]:
-            if ping:
-                self.tell(link, "ping")
             silence = now - link.heard
-            if silence > self.options.lost_after:
+            if silence > self.options.lost_after and not link.printing:
                 self.closed.add(link)
                 self.fail(
                     f"host {link.group.host} is lost: nothing heard of {link.names} for {silence:.0f} s "
@@ -2849,8 +2871,6 @@ class Supervisor:
                     link=link,
                     requeue=True,
                 )
-        if ping:
-            self.pinged = now
 
     def on_exit(self, link: Link, task: int, status: int, cpu: float, memory: int, why: str) -> None:
         """A task has ended: restart it, or see what that means for the job."""
@@ -3181,6 +3201,9 @@ class Job:
         seconds: float,
     ) -> None:
         """Prints and writes how it went: the first failure first."""
+        self.console.status("")
+        for log in self.logs.values():
+            log.close()
         places = list(placements.values())
         if failure:
             self.console.report(failure_report(failure))
@@ -3189,8 +3212,6 @@ class Job:
         self.console.say(job_line(outcomes, status, seconds, self.folder.path))
         summary = summary_json(self.allocation.job_id, outcomes, places, failure, status)
         self.folder.write_json("summary.json", summary)
-        for log in self.logs.values():
-            log.close()
 
 
 # ============================================================================ command line
@@ -3231,7 +3252,8 @@ class Options:
     success: str | None = None
     requeue: int = 0
     # output
-    tensorboard: str | None = None  # its log folder; "": the job's folder; None: no TensorBoard
+    tensorboard: bool = False
+    tensorboard_logdir: str | None = None  # None: the job's folder
     tensorboard_bind: str | None = None  # address; None: that of the tasks' network
     color: str = "auto"
     verbosity: int = 0  # -q: -1, -v: 1
@@ -3402,6 +3424,13 @@ def make_parser() -> Parser:
     add("--per-host", action="store_true", help="one qrsh per host instead of one per task, for big jobs")
 
     add = group("output")
+    add("--tensorboard", action="store_true", help="run TensorBoard on the master host as long as the job runs")
+    add("--tensorboard-logdir", metavar="DIR", help="what TensorBoard shows (default: the job's folder)")
+    add(
+        "--tensorboard-bind",
+        metavar="ADDRESS",
+        help="where TensorBoard listens, 127.0.0.1 for this host only (default: the network of the tasks)",
+    )
     add(
         "-q",
         "--quiet",
@@ -3457,7 +3486,8 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
         folder = JobFolder.create(allocation.job_name, allocation.job_id)
     console.log_to(folder.log_path("tf_submit"))
     supervisor = Supervisor(Job(options, environ, allocation, pe, plan, console, folder))
-    with caught_signals(supervisor.events):
+    master = allocation.hosts[0].name
+    with caught_signals(supervisor.events), tensorboard(options, master, folder, environ, console):
         status = supervisor.run()
     console.close()
     return status

@@ -74,7 +74,7 @@ def accepts(port):
 def beside(output, **options):
     """What runs TensorBoard beside a job of the working directory."""
     options = Options(
-        **{"tensorboard": "", "tensorboard_bind": "127.0.0.1", "python": sys.executable, **options}
+        **{"tensorboard": True, "tensorboard_bind": "127.0.0.1", "python": sys.executable, **options}
     )
     folder = JobFolder.create("train", "17")
     return tf_submit.tensorboard(options, "node1", folder, {"SGE_O_HOST": "login1"}, output.console)
@@ -87,10 +87,10 @@ def ports_of(output):
     return [int(port) for port in re.findall(r"TensorBoard: http://127.0.0.1:(\d+)/", output.text)]
 
 
-@pytest.mark.parametrize(("wish", "logdir"), [("", "train.tf17"), ("runs/1", "runs/1")])
+@pytest.mark.parametrize(("wish", "logdir"), [(None, "train.tf17"), ("runs/1", "runs/1")])
 def test_it_serves_as_long_as_the_job_runs(install, output, wish, logdir):
     install(SERVER)
-    with beside(output, tensorboard=wish):
+    with beside(output, tensorboard_logdir=wish):
         [port] = ports_of(output)
         assert until(lambda: accepts(port))
         assert LOG.read_text() == f"serving --logdir {logdir} --host 127.0.0.1 --port {port}\n"
