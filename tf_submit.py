@@ -2419,8 +2419,8 @@ def tensorboard(
 
 # ============================================================================ transports
 
-# Reads the agent's program. Holds nothing that a shell expands, and makes the job's working directory no place
-# for modules: a user may have a queue.py there.
+# Reads the agent's program. Holds nothing that a shell expands, and looks for no modules in the job's working
+# directory: a user may have a queue.py there.
 BOOTSTRAP = (
     "import sys;sys.path=list(filter(None,sys.path));i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
 )
@@ -2727,11 +2727,11 @@ class Supervisor:
         return self.finish()
 
     def keep_alive(self) -> None:
-        """A thread: pings the agents, also while the loop waits for a terminal or pipe that takes no output."""
+        """A thread: pings the agents, also while the loop waits for a terminal that takes no output."""
         while True:
             time.sleep(self.ping_interval)
             for link in list(self.hellos):
-                link.say("ping")
+                link.send(message("ping"))
 
     def handle(self, event: Event) -> None:
         if event.link not in self.closed:
@@ -3424,7 +3424,11 @@ def make_parser() -> Parser:
     add("--per-host", action="store_true", help="one qrsh per host instead of one per task, for big jobs")
 
     add = group("output")
-    add("--tensorboard", action="store_true", help="run TensorBoard on the master host as long as the job runs")
+    add(
+        "--tensorboard",
+        action="store_true",
+        help="run TensorBoard on the master host as long as the job runs",
+    )
     add("--tensorboard-logdir", metavar="DIR", help="what TensorBoard shows (default: the job's folder)")
     add(
         "--tensorboard-bind",
