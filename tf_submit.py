@@ -2647,7 +2647,7 @@ class Run:
     link: Link
     number: int  # of the task within its agent
     status: int | None = None  # as in subprocess; None: not ended, or never reported
-    started: float | None = None  # seconds since the epoch
+    started: float | None = None  # told to start, seconds since the epoch
     ended: float | None = None
     cpu: float = 0.0  # seconds
     memory: int = 0  # bytes
@@ -2829,12 +2829,11 @@ class Supervisor:
             self.start_task(run)
 
     def start_task(self, run: Run) -> None:
-        run.done = False
+        run.started, run.done = run.started or time.time(), False
         self.tell(run.link, "run", task=run.number, **self.job.order(self.placements[run.task.name]))
 
     def on_started(self, link: Link, task: int, pid: int) -> None:
         run = self.runs_of[link][task]
-        run.started = run.started or time.time()
         self.console.detail(f"{run.task.name} on {run.task.host}: process {pid}")
 
     def look_for_the_missing(self, now: float) -> None:
