@@ -26,6 +26,7 @@ import time
 
 TYPE_CHECKING = False  # importing typing would cost every agent some milliseconds
 if TYPE_CHECKING:
+    import resource
     from collections.abc import Callable, Iterable, Iterator
     from typing import IO, Any
 
@@ -302,15 +303,24 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
 
 
+def kill_descendants() -> None:
+    """Kills all descendants of this process, adopted ones and those that they start meanwhile too."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            send_signal(descendants(os.getpid()), signal.SIGKILL)
+            os.waitpid(-1, 0)
+
+
 def guard() -> int:
     """Splits this process in two, so that whichever is killed, the other one ends what it left behind.
 
-    The first stays what the scheduler knows: it is signalled, suspended and killed as the task, and in
-    the end kills every process that is left. The second, the agent, continues here, in a session of its
-    own. Returns a file descriptor that reads end-of-file when the guardian is gone.
+    The first stays what the scheduler knows: it is signalled, suspended and killed as the task. The second,
+    the agent, continues here, in a session of its own. Each adopts the orphans of the tasks, as long as it
+    is the nearest one alive. Returns a file descriptor that reads end-of-file when the guardian is gone.
     """
     gone, alive = os.pipe()
     agent = os.fork()
+    adopt_orphans()
     if agent:
         os.close(gone)
         watch_over(agent)
@@ -325,13 +335,9 @@ def watch_over(agent: int) -> None:
         signal.signal(number, signal.SIG_IGN)  # the launcher gets them as well, and decides
     signal.signal(signal.SIGTERM, lambda *_: send_signal([agent], signal.SIGTERM))
     os.closerange(0, 2)
-    adopt_orphans()
     status = os.waitstatus_to_exitcode(os.waitpid(agent, 0)[1])
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            send_signal(descendants(os.getpid()), signal.SIGKILL)
-            os.waitpid(-1, 0)
-    os._exit(status if status >= 0 else 128 - status)
+    kill_descendants()
+    os._exit(exit_code(status))
 
 
 class Child:
@@ -374,17 +380,11 @@ class Child:
         self.cpu, self.memory = max(self.cpu, cpu), max(self.memory, memory)
         return self.cpu, memory
 
-    def reap(self) -> bool:
-        """Collects the exit status and the resources used, once the process has ended."""
-        if not self.process or not self.running:
-            return False
-        pid, status, used = os.wait4(self.process.pid, os.WNOHANG)
-        if not pid:
-            return False
-        self.status = self.process.returncode = os.waitstatus_to_exitcode(status)
+    def end(self, process: subprocess.Popen[bytes], status: int, used: resource.struct_rusage) -> None:
+        """The process has ended, as wait4(2) says."""
+        self.status = process.returncode = os.waitstatus_to_exitcode(status)
         self.cpu = max(self.cpu, used.ru_utime + used.ru_stime)
         self.memory = max(self.memory, used.ru_maxrss * 1024)
-        return True
 
 
 class Agent:
@@ -424,6 +424,7 @@ class Agent:
             for key, _ in self.selector.select(self.patience()):
                 key.data()
             self.tick()
+        kill_descendants()
         failed = [child.status for child in self.children if child.status and not child.stop_asked]
         return exit_code(failed[0]) if failed else int(self.lost)
 
@@ -647,12 +648,24 @@ class Agent:
         self.report(child)
 
     def reap(self, _signals: bytes) -> None:
-        """Some child has ended: kill what is left of its process group, then wait for its last output."""
-        for child in self.children:
-            if child.reap() and child.process:
-                send_signal([-child.process.pid], signal.SIGKILL)
-                child.deadline = time.monotonic() + self.DRAIN
-                self.report(child)
+        """Collects the tasks that have ended, and orphans."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+                if not pid:
+                    return
+                for child in self.children:
+                    if child.process and child.process.pid == pid:
+                        child.end(child.process, status, used)
+                        self.clean_up(child, pid)
+
+    def clean_up(self, child: Child, group: int) -> None:
+        """Kills what a task that has ended left behind, then waits for its last output."""
+        send_signal([-group], signal.SIGKILL)
+        if not any(child.running for child in self.children):
+            send_signal(descendants(os.getpid()), signal.SIGKILL)
+        child.deadline = time.monotonic() + self.DRAIN
+        self.report(child)
 
     def lose_patience(self, child: Child) -> None:
         """Kills a task that did not stop; closes pipes that nobody closes."""
@@ -3244,7 +3257,7 @@ class Options:
     per_host: bool = False
     start_timeout: float = 120.0
     lost_after: float = 60.0
-    grace: float = 10.0
+    grace: float = 5.0  # within ten seconds after a launcher is killed nothing of the job is left
     stop_signal: int = signal.SIGTERM
     restarts: int = 0
     on_failure: str = "stop"
