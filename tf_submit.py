@@ -984,7 +984,7 @@ def deal_roles(tasks: int, options: Options) -> list[tuple[str, int]]:
         wanted = ", ".join(f"{count} {role}" for role, count in counts.items() if count)
         per_task = f" of {options.slots_per_task} slots each" if options.slots_per_task > 1 else ""
         raise UserError(
-            f"the job has room for {tasks} tasks{per_task}, but {wanted} need {needed}: "
+            f"the job has room for {counted(tasks, 'task')}{per_task}, but {wanted} need {needed}: "
             "ask for more slots (-pe NAME SLOTS) or fewer roles"
         )
     counts["worker"] += tasks - needed
@@ -1155,10 +1155,7 @@ class Pool:
         return f"{self.host} ({counted(len(self.cores), 'core')} for {tasks})"
 
 
-CROWDED = (
-    "fewer cores than tasks, so tasks share some; ask for one per slot "
-    "(-binding linear:1, with --per-host linear:slots; or -bamount 1): "
-)
+CROWDED = "fewer cores than tasks, so tasks share some; ask for one per slot, or say --bind none: "
 UNBOUND = "Grid Engine bound no cores, so tasks divide what is left of the host, one thread per slot: "
 
 

@@ -183,6 +183,15 @@ def test_column_4_counts_sockets_and_cores_logically_whatever_linux_calls_them()
     assert cores(agent("worker:0", holes), column_4=("1,1",)) == {"worker:0": (3,)}
 
 
+def test_column_4_counts_the_cores_of_a_socket_numa_node_by_numa_node():
+    interleaved = tuple(Cpu(number, 0, number, number % 2) for number in range(4))
+    assert cores(agent("worker:0", interleaved), column_4=("0,1",)) == {"worker:0": (2,)}
+
+
+def test_column_4_does_not_touch_a_mask_that_is_narrow_already():
+    assert cores(agent("worker:0", FOUR_CORES, (1, 2)), column_4=("0,0:0,1",)) == {"worker:0": (1, 2)}
+
+
 def test_column_4_never_widens_a_mask():
     assert cores(agent("worker:0", FOUR_CORES, (3,)), column_4=("0,0:0,1",)) == {"worker:0": (3,)}
 
@@ -321,6 +330,11 @@ def test_a_task_has_its_cores_in_one_numa_node_where_that_costs_it_nothing():
     found = placed("ps:0 worker:0 worker:1 worker:2", machine(sockets=2, cores=4, nodes=2))
     assert [placement.nodes for placement in found] == [(0,), (1,), (2,), (3,)]
     assert [placement.cores for placement in found] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+
+
+def test_numa_nodes_of_one_socket_are_kept_apart_too():
+    found = placed("ps:0 worker:0 worker:1", machine(cores=8, nodes=2))
+    assert [placement.cores for placement in found] == [(0, 1), (2, 3), (4, 5, 6, 7)]
 
 
 def test_numa_nodes_are_crossed_before_sockets_are():

@@ -160,6 +160,7 @@ def test_hosts_that_differ_in_their_domain_alone_are_never_taken_for_each_other(
     assert gpus(*agents, allocation=TWO_HOSTS, qstat=resource_map("gpu=node1=(3)")) == {}
     qstat = resource_map("gpu=node1.west=(3),gpu=node1.north=(4)")
     assert gpus(*agents, allocation=TWO_HOSTS, qstat=qstat) == {"worker:1": ("3",)}
+    assert gpus(agents[0], allocation=TWO_HOSTS, qstat=resource_map("gpu=node1.west=(3)")) == {}
 
 
 # ---- CUDA_VISIBLE_DEVICES of the site

@@ -73,7 +73,7 @@ def test_a_warning_about_very_many_hosts_stays_short():
 @pytest.mark.parametrize(
     ("slots", "options", "complaint"),
     [
-        ((1,), {}, r"room for 1 tasks, but 1 ps, 1 worker need 2"),
+        ((1,), {}, r"room for 1 task, but 1 ps, 1 worker need 2"),
         ((3,), {"ps": 3}, r"room for 3 tasks, but 3 ps, 1 worker need 4"),
         ((3,), {"chief": True, "evaluator": True}, r"1 ps, 1 chief, 1 worker, 1 evaluator need 4"),
         ((3, 3), {"slots_per_task": 4}, r"room for 0 tasks of 4 slots each"),
