@@ -296,6 +296,14 @@ def group_of(pid: int) -> int:
         return 0
 
 
+def keep_alive(connection: socket.socket, seconds: float) -> None:
+    """Has the kernel probe a connection, so that it breaks when so long nobody answers: tcp(7)."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(seconds / 2)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(seconds / 4)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+
+
 def adopt_orphans() -> None:
     """Makes orphaned descendants children of this process: PR_SET_CHILD_SUBREAPER of prctl(2)."""
     import ctypes
@@ -349,6 +357,7 @@ class Child:
         self.pipes: dict[int, Callable[[], None]] = {}  # still open, with their readers
         self.status: int | None = None  # as in subprocess, once the process has ended
         self.cpu, self.memory = 0.0, 0  # CPU seconds, peak resident bytes of the process tree
+        self.before = 0.0  # CPU seconds of the processes before this one
         self.stop_asked = False
         self.deadline: float | None = None  # when to lose patience: with the process, or with its pipes
 
@@ -371,7 +380,7 @@ class Child:
         """CPU seconds so far and resident bytes now, of the process tree."""
         import psutil
 
-        cpu, memory = 0.0, 0
+        cpu, memory = self.before, 0
         for pid in self.tree():
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(pid)
@@ -383,7 +392,7 @@ class Child:
     def end(self, process: subprocess.Popen[bytes], status: int, used: resource.struct_rusage) -> None:
         """The process has ended, as wait4(2) says."""
         self.status = process.returncode = os.waitstatus_to_exitcode(status)
-        self.cpu = max(self.cpu, used.ru_utime + used.ru_stime)
+        self.cpu = max(self.cpu, self.before + used.ru_utime + used.ru_stime)
         self.memory = max(self.memory, used.ru_maxrss * 1024)
 
 
@@ -404,6 +413,7 @@ class Agent:
         self.children: list[Child] = []
         self.ports: list[socket.socket] = []  # held as long as the agent lives
         self.common: dict[str, Any] = {"grace": 0.0, "lost_after": math.inf, "stop_signal": signal.SIGTERM}
+        self.lifeline: socket.socket | None = None  # to the launcher's host
         self.finished = self.suspended = self.lost = self.full = False
         self.heard = self.ticked = time.monotonic()
         self.selector = selectors.DefaultSelector()
@@ -429,15 +439,23 @@ class Agent:
         return exit_code(failed[0]) if failed else int(self.lost)
 
     def catch_signals(self) -> None:
-        """A child's end and SIGTERM wake the selector; the other signals are the launcher's business."""
+        """A child's end and SIGTERM wake the selector; the other signals are the launcher's business.
+
+        Grid Engine sends SIGUSR1 and SIGUSR2 to every process of a task: the tasks inherit that they are
+        ignored.
+        """
         read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGHUP):
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, self.overhear)
         signal.signal(signal.SIGTERM, lambda *_: self.stop(self.children))
         self.listen(read, lambda: self.reap(os.read(read, CHUNK)))
+
+    def overhear(self, _number: int, _frame: object) -> None:
+        """A handler that does nothing: unlike what is ignored, the tasks do not inherit it."""
 
     # ---- clock
 
@@ -459,21 +477,42 @@ class Agent:
             self.finished = True
 
     def look_around(self, now: float) -> None:
-        """Follows the guardian into suspension and back; notices when the launcher has gone silent.
+        """Notices that the job was suspended or resumed, and that the launcher is lost.
 
-        Time in which this process itself or the job was stopped is nobody's silence.
+        Time in which this process itself or its guardian was stopped is nobody's silence.
         """
-        if now - self.ticked > 5 * self.TICK or self.suspended:
+        stopped = is_stopped(os.getppid())
+        if stopped or now - self.ticked > 5 * self.TICK:
             self.heard += now - self.ticked
         self.ticked = now
+        silence = now - self.heard
         if self.lost:
             return
-        if is_stopped(os.getppid()) != self.suspended:
-            self.suspended = not self.suspended
-            for child in self.children:
-                child.signal(signal.SIGSTOP if self.suspended else signal.SIGCONT)
-        if now - self.heard > self.common["lost_after"]:
+        if self.lifeline is None and silence > self.common["lost_after"]:
             self.lose(None)
+        else:
+            self.suspend(stopped or (self.lifeline is not None and silence > self.common["suspended_after"]))
+
+    def suspend(self, suspended: bool) -> None:
+        """Stops the tasks, or lets them go on."""
+        if suspended != self.suspended:
+            self.suspended = suspended
+            for child in self.children:
+                child.signal(signal.SIGSTOP if suspended else signal.SIGCONT)
+
+    def tie(self, host: str, port: int) -> None:
+        """Connects to the launcher: it may be silent because the job is suspended (Grid Engine stops only
+        the job script and its qrsh), but then its kernel still answers for it."""
+        with contextlib.suppress(OSError):  # a firewall, say: then silence alone has to do
+            self.lifeline = socket.create_connection((host, port), timeout=2.0)
+            keep_alive(self.lifeline, self.common["lost_after"])
+            self.listen(self.lifeline.fileno(), self.untie)
+
+    def untie(self) -> None:
+        if self.lifeline:
+            self.selector.unregister(self.lifeline)
+            self.lifeline.close()
+            self.lifeline = None
 
     def lose(self, fd: int | None) -> None:
         """The launcher or the guardian is gone: end the tasks; nobody is there for their output."""
@@ -538,10 +577,19 @@ class Agent:
             getattr(self, "do_" + order.pop("type"))(**order)
 
     def do_greet(
-        self, host: str, port: int | None, interface: str | None, gpus: list[int], **common: Any
+        self,
+        host: str,
+        port: int | None,
+        interface: str | None,
+        gpus: list[int],
+        lifeline: tuple[str, int],
+        **common: Any,
     ) -> None:
         """Looks at the host, reserves a port and GPUs for each task, and says hello, or why not."""
         self.common.update(common)
+        if signal.getsignal(common["stop_signal"]) == signal.SIG_IGN:
+            signal.signal(common["stop_signal"], self.overhear)
+        self.tie(*lifeline)
         self.children = [Child(number) for number in range(len(gpus))]
         try:
             self.say("hello", **self.look(host, port, interface, gpus))
@@ -575,11 +623,12 @@ class Agent:
         """Starts a task, for the first time or again."""
         child = self.children[task]
         child.status = child.deadline = None
-        child.stop_asked = False
+        child.stop_asked, child.before = False, child.cpu
         try:
             child.process = self.spawn(**order)
         except OSError as error:
-            self.say("exit", task=task, status=127, cpu=0.0, memory=0, why=f"cannot start: {error}")
+            used = {"cpu": child.cpu, "memory": child.memory}
+            self.say("exit", task=task, status=127, **used, why=f"cannot start: {error}")
             return
         self.forward(child, STDOUT, child.process.stdout)
         self.forward(child, STDERR, child.process.stderr)
@@ -2489,6 +2538,33 @@ def agent_command(group: Group, python: str, environ: Mapping[str, str]) -> list
     return [qrsh, "-inherit", group.host, f'{shlex.quote(python)} -c "{BOOTSTRAP}"']
 
 
+MESSAGES: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {  # what agents say, and their fields
+    "hello": {
+        "address": str,
+        "ports": list,
+        "topology": list,
+        "mask": list,
+        "environment": dict,
+        "leases": list,
+        "pid": int,
+    },
+    "refuse": {"why": str},
+    "started": {"task": int, "pid": int},
+    "pong": {"usage": list},
+    "exit": {"task": int, "status": int, "cpu": (int, float), "memory": int, "why": str},
+}
+
+
+def parse_message(payload: bytes) -> tuple[str, dict[str, Any]]:
+    """``parse_message(b'{"type": "refuse", "why": "?"}')`` gives ``("refuse", {"why": "?"})``. ValueError."""
+    fields = json.loads(payload)
+    type_ = str(fields.pop("type", "")) if isinstance(fields, dict) else ""
+    wanted = MESSAGES.get(type_, {})
+    if wanted.keys() != fields.keys() or not all(isinstance(fields[key], wanted[key]) for key in wanted):
+        raise ValueError(f"no message: {payload[:200]!r}")
+    return type_, fields
+
+
 @dataclass
 class Event:
     """Something that a thread tells the supervisor: a message of an agent, or ``type`` "gone"."""
@@ -2587,8 +2663,9 @@ class Link:
                 self.noise = self.noise[-CHUNK:]
             for kind, task, payload in decoder.feed(data):
                 if kind == MESSAGE:
-                    fields = json.loads(payload)
-                    self.events.put(Event(self, fields.pop("type"), fields))
+                    self.events.put(Event(self, *parse_message(payload)))
+                elif task >= len(self.logs):
+                    raise ValueError(f"output of task {task} of {len(self.logs)}")
                 else:
                     self.printing = True
                     self.logs[task].write(1 if kind == STDOUT else 2, payload)
@@ -2596,8 +2673,8 @@ class Link:
 
     def printed(self) -> list[str]:
         """The last lines that the start of the agent printed: login shell, qrsh, Python."""
-        self.errors.seek(0)
-        text = self.noise + b"\n" + self.errors.read()[-CHUNK:]
+        size = os.fstat(self.errors.fileno()).st_size
+        text = self.noise + b"\n" + os.pread(self.errors.fileno(), CHUNK, max(0, size - CHUNK))
         return [line for line in text.decode(errors="replace").splitlines() if line.strip()][-10:]
 
     def cut(self) -> None:
@@ -2606,6 +2683,13 @@ class Link:
             if self.process.poll() is None:
                 self.process.kill()
             self.reader.join(1.0)
+
+
+def open_lifeline(agents: int) -> socket.socket:
+    """A port on which each agent opens a connection that nobody accepts: see Agent.tie."""
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=agents, dualstack_ipv6=True)
+    return socket.create_server(("", 0), backlog=agents)
 
 
 # ============================================================================ supervise
@@ -2682,18 +2766,19 @@ class Supervisor:
     """Starts the agents, brings them together, watches over the tasks and ends everything.
 
     One loop consumes the events of all links; what is due by the clock is done in ``tick``. Tests replace
-    ``now``, ``wait`` and the links.
+    the seams.
     """
 
     STARTS = 32  # agents that may be starting at the same time, so that no sge_execd is flooded
     LOOK = 0.5  # seconds between two looks at all agents
     REPORT = 10.0  # seconds between two lines about missing agents
     LEAVE = 5.0  # seconds for agents to report and leave, after the grace time
+    SAME_SIGNAL = 1.0  # seconds: Grid Engine sends one to a job's process group, then to each process
 
     def __init__(self, job: Job) -> None:
         self.job, self.options, self.console = job, job.options, job.console
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.links = [Link(group, job.open_logs(group), self.events) for group in job.plan.groups]
+        self.links = [self.connect(group) for group in job.plan.groups]
         self.runs = [Run(task, link, n) for link in self.links for n, task in enumerate(link.group.tasks)]
         self.runs_of = {link: [run for run in self.runs if run.link is link] for link in self.links}
         self.pending = collections.deque(alternate_hosts(self.links))
@@ -2708,13 +2793,19 @@ class Supervisor:
         self.requeue = False
         self.restarts_left = job.options.restarts
         self.stop_by: float | None = None  # monotonic time; set once everything is being ended
-        self.signalled = False
+        self.signalled: float | None = None  # when the signal came that ends the job
+        self.lifeline = open_lifeline(len(self.links))
+        self.port = self.lifeline.getsockname()[1]
         self.began = self.told = self.looked = self.now()
+        self.start_by = self.began + self.options.start_timeout
 
     # ---- seams
 
     def now(self) -> float:
         return time.monotonic()
+
+    def connect(self, group: Group) -> Link:
+        return Link(group, self.job.open_logs(group), self.events)
 
     def wait(self, seconds: float) -> Event | None:
         """The next event, or None when there is none for so long."""
@@ -2739,7 +2830,7 @@ class Supervisor:
     def keep_alive(self) -> None:
         """A thread: pings the agents, also while the loop waits for a terminal that takes no output."""
         while True:
-            time.sleep(self.ping_interval)
+            time.sleep(self.options.ping_interval)
             for link in list(self.hellos):
                 link.send(message("ping"))
 
@@ -2751,11 +2842,6 @@ class Supervisor:
         """Seconds until something may be due."""
         return 0.02 if self.blocked else min([self.LOOK, *(start - self.now() for start, _ in self.retries)])
 
-    @property
-    def ping_interval(self) -> float:
-        """Seconds between two pings: a few must fail before a host counts as lost."""
-        return min(10.0, self.options.lost_after / 4)
-
     def tick(self) -> None:
         """Does what is due; what has to look at all tasks only every LOOK seconds."""
         now = self.now()
@@ -2765,9 +2851,8 @@ class Supervisor:
             self.look_around(now)
 
     def look_around(self, now: float) -> None:
-        if now - self.looked > 5:  # this process was suspended: that was nobody's silence
-            for link in self.links:
-                link.heard += now - self.looked
+        if now - self.looked > 5:
+            self.forgive(now - self.looked)
         self.looked = now
         self.look_for_the_lost(now)
         if self.console.broken and self.stop_by is None:
@@ -2778,6 +2863,14 @@ class Supervisor:
             self.look_for_the_missing(now)
         if self.console.live:
             self.console.status(status_line([run.outcome() for run in self.runs], now - self.began))
+
+    def forgive(self, pause: float) -> None:
+        """This process was suspended for so long: that was nobody's silence, and no time is up by it."""
+        for link in self.links:
+            link.heard += pause
+        self.start_by += pause
+        if self.stop_by is not None:
+            self.stop_by += pause
 
     # ---- start
 
@@ -2793,7 +2886,7 @@ class Supervisor:
         command = agent_command(link.group, self.options.python, self.job.environ)
         self.console.detail(f"starting {link.names} on {link.group.host}: {shlex.join(command)}")
         link.start(command)
-        self.send(link, self.job.program + message("greet", **self.job.greeting(link.group)))
+        self.send(link, self.job.program + message("greet", **self.job.greeting(link.group, self.port)))
 
     def send(self, link: Link, data: bytes) -> None:
         """Sends without waiting for a slow connection; ``tick`` goes on where it stopped."""
@@ -2849,11 +2942,11 @@ class Supervisor:
     def look_for_the_missing(self, now: float) -> None:
         """Says who has not come yet; gives up after the start timeout."""
         missing = [link for link in self.links if link not in self.hellos]
-        if now - self.began > self.options.start_timeout:
+        if now > self.start_by:
             printed = [f"{link.group.host}: {line}" for link in missing for line in link.printed()]
             self.fail(
                 f"{names(missing)} did not answer within {self.options.start_timeout:g} s (--start-timeout)",
-                lines=printed,
+                printed=printed,
             )
         elif now - self.told > self.REPORT:
             self.told = now
@@ -2865,37 +2958,39 @@ class Supervisor:
         for run, (cpu, memory) in zip(self.runs_of[link], usage):
             run.cpu, run.memory = max(run.cpu, cpu), max(run.memory, memory)
 
-    def on_note(self, link: Link, text: str) -> None:
-        self.console.warn(f"{link.group.host}: {text}")
-
     def look_for_the_lost(self, now: float) -> None:
         """Gives up agents that were silent for too long."""
         for link in [link for link in self.hellos if link not in self.closed]:
             silence = now - link.heard
             if silence > self.options.lost_after and not link.printing:
-                self.closed.add(link)
-                self.fail(
-                    f"host {link.group.host} is lost: nothing heard of {link.names} for {silence:.0f} s "
-                    "(--lost-after)",
-                    link=link,
-                    requeue=True,
-                )
+                why = f"host {link.group.host} is lost: nothing heard of {link.names} for {silence:.0f} s"
+                self.lose(link, f"{why} (--lost-after)")
+
+    def lose(self, link: Link, what: str, status: int | None = None) -> None:
+        """An agent is out of reach, and the tasks that had not ended with it."""
+        self.closed.add(link)
+        lost = [run for run in self.runs_of[link] if not run.done]
+        for run in lost:
+            run.done = True
+        self.bid_farewell(link)
+        if lost:
+            self.fail(what, lost, link, status, link.printed(), requeue=True)
+        self.end_if_complete()
 
     def on_exit(self, link: Link, task: int, status: int, cpu: float, memory: int, why: str) -> None:
         """A task has ended: restart it, or see what that means for the job."""
         run = self.runs_of[link][task]
         run.status, run.ended = status, time.time()
-        run.cpu, run.memory = run.cpu + 0.0 if cpu < run.cpu else cpu, max(run.memory, memory)
+        run.cpu, run.memory = max(run.cpu, cpu), max(run.memory, memory)
         self.job.logs[run.task.name].flush()
         if status and not run.stopped and self.restart(run):
             return
         run.done = True
         if status and not run.stopped:
-            self.fail_task(run, why)
-        if self.stop_by is not None:
-            self.release(link)
-        elif self.is_complete():
-            self.stop()
+            what = f"{run.task.name} on {run.task.host} {why or describe_exit(status)}"
+            self.fail(what, [run], link, status, requeue=run.task.role == "ps")
+        self.release(link)
+        self.end_if_complete()
 
     def restart(self, run: Run) -> bool:
         """Starts a failed task again in its place, on the same port and cores, while restarts are left."""
@@ -2910,12 +3005,13 @@ class Supervisor:
         self.start_task(run)
         return True
 
-    def is_complete(self) -> bool:
-        """Whether the job is done: all workers, or with ``--success chief`` the chief or worker 0."""
+    def end_if_complete(self) -> None:
+        """Ends the job when all workers are done, or with ``--success chief`` the chief or worker 0."""
         trainers = [run for run in self.runs if run.task.role in ("chief", "worker")]
         if self.job.success == "chief":
             trainers = trainers[:1]
-        return all(run.done for run in trainers)
+        if all(run.done for run in trainers):
+            self.stop()
 
     def on_gone(self, link: Link, status: int, why: str) -> None:
         """The agent's connection has ended: as it should, at its start, or in the middle."""
@@ -2923,18 +3019,11 @@ class Supervisor:
         if link not in self.hellos and link not in self.leaving:
             self.failed_start(link, status)
             return
-        self.closed.add(link)
-        unfinished = [run for run in self.runs_of[link] if not run.done]
-        if link in self.leaving or (self.stop_by is not None and not unfinished):
+        if link in self.leaving:
+            self.closed.add(link)
             return
-        self.fail(
-            why
-            or f"{link.names} on {link.group.host}: the agent is gone without a report "
-            f"(its connection ended with exit status {exit_code(status)})",
-            link=link,
-            lines=link.printed(),
-            requeue=any(run.task.role == "ps" for run in unfinished),
-        )
+        how = why or f"{describe_connection(status)} before it reported an exit"
+        self.lose(link, f"{link.names} on {link.group.host} is lost: {how}", agent_status(status) or None)
 
     def failed_start(self, link: Link, status: int) -> None:
         """An agent did not start: tries again where that can help, else explains."""
@@ -2950,47 +3039,49 @@ class Supervisor:
             return
         self.closed.add(link)
         reason = explain_start(host, self.options.python, self.job.pe, status, printed)
-        self.fail(f"{link.names} could not be started: {reason}", link=link, lines=printed)
+        self.fail(f"{link.names} could not be started: {reason}", link=link, printed=printed)
 
     # ---- end
-
-    def fail_task(self, run: Run, why: str) -> None:
-        self.fail(
-            f"{run.task.name} on {run.task.host} " + (why or describe_exit(run.status or 0)),
-            run=run,
-            link=run.link,
-            status=run.status or 1,
-            lines=self.job.logs[run.task.name].tail(),
-            requeue=run.task.role == "ps",
-            stop=self.options.on_failure == "stop" or run.task.role == "ps",
-        )
 
     def fail(
         self,
         what: str,
-        run: Run | None = None,
+        runs: Sequence[Run] = (),
         link: Link | None = None,
         status: int | None = None,
-        lines: Sequence[str] = (),
+        printed: Sequence[str] = (),
         requeue: bool = False,
-        stop: bool = True,
     ) -> None:
-        """Records the first failure, says every one, and ends the job unless it may go on."""
+        """Says every failure and keeps the first; ends the job, unless only workers failed and
+        ``--on-failure continue`` lets the others go on.
+
+        ``runs`` are the tasks that failed with it, ``printed`` what their agent printed.
+        """
         self.console.error(what)
         if self.failure is None and self.stop_by is None:
-            log = self.job.folder.log_path(log_name(run.task)) if run else ""
-            host = link.group.host if link else ""
-            task = run.task if run else None
-            self.failure = Failure(time.time(), what, task, host, status, tuple(lines), log)
-            self.requeue = requeue
-        if stop:
+            self.failure = self.describe(what, runs, link, status, printed)
+        only_workers = self.placements and runs and all(run.task.role != "ps" for run in runs)
+        if self.options.on_failure == "stop" or not only_workers:
+            self.requeue = self.requeue or (requeue and self.stop_by is None)
             self.stop()
+
+    def describe(
+        self, what: str, runs: Sequence[Run], link: Link | None, status: int | None, printed: Sequence[str]
+    ) -> Failure:
+        """A failure as the report shows it, with the log and the last lines of the first task."""
+        now, host = time.time(), link.group.host if link else ""
+        if not runs:
+            return Failure(now, what, None, host, status, tuple(printed))
+        task = runs[0].task
+        lines = (*self.job.logs[task.name].tail(), *printed)
+        return Failure(now, what, task, host, status, lines, self.job.folder.log_path(log_name(task)))
 
     def stop(self) -> None:
         """Ends everything: tasks get the stop signal, agents without tasks say goodbye."""
         if self.stop_by is not None:
             return
-        self.stop_by = self.now() + self.options.grace + self.LEAVE
+        busy = any(run.started and not run.done for run in self.runs)
+        self.stop_by = self.now() + self.LEAVE + (self.options.grace if busy else 0.0)
         self.pending.clear()
         self.retries.clear()
         for link in self.links:
@@ -3009,9 +3100,10 @@ class Supervisor:
         self.bid_farewell(link)
 
     def bid_farewell(self, link: Link) -> None:
-        self.leaving.add(link)
-        self.tell(link, "bye")
-        link.hang_up()
+        if link not in self.leaving:
+            self.leaving.add(link)
+            self.tell(link, "bye")
+            link.hang_up()
 
     def give_up(self) -> None:
         """The time to leave is over for those agents that are still there."""
@@ -3022,18 +3114,17 @@ class Supervisor:
 
     def on_signal(self, _link: None, number: int) -> None:
         """A signal to the launcher: from the user, or from Grid Engine before it ends or suspends the job."""
+        now = self.now()
         if number == signal.SIGUSR1 and self.job.is_notified():
             self.console.say("SIGUSR1: the job is about to be suspended")
-            return
-        if self.signalled:
+        elif self.signalled is None:
+            self.signalled = now
+            self.fail(
+                f"stopped by {signal_name(number)}{SIGNALS.get(signal.Signals(number), '')}", status=-number
+            )
+        elif now - self.signalled > self.SAME_SIGNAL:
             for link in self.links:
                 self.tell(link, "kill")
-            return
-        self.signalled = True
-        meaning = {signal.SIGUSR1: " (soft run time limit)", signal.SIGUSR2: " (the job is being deleted)"}
-        self.fail(
-            f"stopped by {signal_name(number)}{meaning.get(signal.Signals(number), '')}", status=-number
-        )
 
     def finish(self) -> int:
         """Cuts what is left, writes the summary, returns the job's exit status."""
@@ -3060,6 +3151,24 @@ def alternate_hosts(links: Sequence[Link]) -> list[Link]:
 def names(links: Sequence[Link]) -> str:
     """Who they are, for messages: ``worker:1 on node2, worker:3 on node4``; of many only the first."""
     return shortened([f"{link.names} on {link.group.host}" for link in links])
+
+
+# What signals to the job script mean when Grid Engine sends them; qsub(1), -notify, and sge_queue_conf(5).
+SIGNALS = {
+    signal.SIGUSR1: " (soft run time limit)",
+    signal.SIGUSR2: " (the job is being deleted)",
+    signal.SIGXCPU: " (soft CPU time limit)",
+}
+
+
+def agent_status(status: int) -> int:
+    """How an agent ended, from the status of its connection, as in subprocess: 137 is -9, a SIGKILL."""
+    return 128 - status if status > 128 else status
+
+
+def describe_connection(status: int) -> str:
+    """``describe_connection(137)`` gives ``"the agent was killed by SIGKILL"``."""
+    return f"the {'agent' if status > 128 else 'connection'} {describe_exit(agent_status(status))}"
 
 
 def describe_exit(status: int) -> str:
@@ -3129,8 +3238,8 @@ class Job:
         self.logs.update((task.name, log) for task, log in zip(group.tasks, logs))
         return logs
 
-    def greeting(self, group: Group) -> dict[str, Any]:
-        """What an agent needs to know before it says hello."""
+    def greeting(self, group: Group, lifeline: int) -> dict[str, Any]:
+        """What an agent needs to know before it says hello; ``lifeline`` is the port for its connection."""
         return {
             "host": group.host,
             "port": self.options.port,
@@ -3140,6 +3249,8 @@ class Job:
             "grace": self.options.grace,
             "lost_after": self.options.lost_after,
             "stop_signal": self.options.stop_signal,
+            "lifeline": [self.allocation.hosts[0].name, lifeline],
+            "suspended_after": 2.5 * self.options.ping_interval,
         }
 
     def place(self, hellos: Sequence[Hello]) -> tuple[dict[str, Placement], tuple[str, ...]]:
@@ -3269,6 +3380,11 @@ class Options:
     dry_run: bool = False
     json: bool = False
     check: bool = False
+
+    @property
+    def ping_interval(self) -> float:
+        """Seconds between two pings: a few must fail before a host counts as lost."""
+        return min(5.0, self.lost_after / 4)
 
 
 EXAMPLES = """\
