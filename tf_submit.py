@@ -2820,11 +2820,11 @@ class Supervisor:
         """The whole job; returns its exit status."""
         threading.Thread(target=self.keep_alive, daemon=True).start()
         while len(self.closed) < len(self.links):
+            self.tick()
             event = self.wait(self.patience())
             while event:
                 self.handle(event)
                 event = self.wait(0)
-            self.tick()
         return self.finish()
 
     def keep_alive(self) -> None:
