@@ -173,7 +173,7 @@ def fields(record: str) -> dict[str, str]:
 
 
 def check_machine() -> None:
-    """Raises UnsupportedError for users but root, for other systems than Debian and Ubuntu, without namespaces."""
+    """Raises UnsupportedError where no cluster can be: not root, not Debian or Ubuntu, no namespaces."""
     if os.geteuid() != 0:
         raise UnsupportedError("namespaces and mounts need root")
     if not shutil.which("apt-get"):
@@ -184,11 +184,10 @@ def check_machine() -> None:
 
 
 def install() -> None:
-    """Install the packages that are missing.
+    """Install the packages that are missing, without a cell for the machine itself; no daemon is started.
 
-    No daemon of theirs is started now.  On a machine with an init system they would start at its next boot,
-    unless you disable the services gridengine-master, gridengine-exec and exim4 (a mail server, required
-    by the packages and not used here).
+    On a machine with an init system the services gridengine-master, gridengine-exec and exim4 (a mail server
+    that the packages require) would try to start at the next boot: disable them if you don't want that.
     """
     if all(map(shutil.which, ("sge_qmaster", "sge_execd", "qsub", "ip"))):
         return
@@ -199,6 +198,7 @@ def install() -> None:
         policy.chmod(0o755)
     apt = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--yes", "--option=DPkg::Lock::Timeout=600")
     try:
+        call("debconf-set-selections", stdin="gridengine-common shared/gridengineconfig boolean false\n")
         call(*apt, "update")
         call(*apt, "install", "--no-install-recommends", *PACKAGES)
     finally:

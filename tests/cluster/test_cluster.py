@@ -66,18 +66,11 @@ def test_a_deleted_job_has_no_record_if_it_never_ran(cluster: Cluster) -> None:
 
 
 def test_each_host_is_a_machine_of_its_own(cluster: Cluster) -> None:
-    names = cluster.run("node2", "hostname; cat /etc/hostname; hostname --ip-address; echo $$")
-    *names_and_address, pid = names.stdout.split()
-    assert names_and_address == ["node2", "node2", "10.77.0.12"]
-    assert int(pid) in range(2, 32768)
+    names = cluster.run("node2", "hostname; cat /etc/hostname; hostname --ip-address")
+    assert names.stdout.split() == ["node2", "node2", "10.77.0.12"]
     assert min(process.pid for process in cluster.processes("node2", user=None)) == 1
     cluster.run("node1", "touch /tmp/of-node1 /dev/shm/of-node1 ~/of-all")
-    assert cluster.run("node2", "ls /tmp /dev/shm ~").stdout.split() == [
-        "/dev/shm:",
-        "/home/tfuser:",
-        "of-all",
-        "/tmp:",
-    ]
+    assert cluster.run("node2", "ls -d ~/of-* /tmp/of-* /dev/shm/of-*").stdout == "/home/tfuser/of-all\n"
 
 
 def test_the_machine_is_read_only_for_root_too(cluster: Cluster) -> None:
