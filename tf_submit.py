@@ -1686,11 +1686,6 @@ def is_host_bound(name: str) -> bool:
     return bool(HOST_BOUND.fullmatch(name))
 
 
-def tasks_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What the tasks get of the job script's environment."""
-    return {name: value for name, value in environ.items() if not is_host_bound(name)}
-
-
 def planned(plan: Plan, options: Options) -> list[Placement]:
     """Placements as far as they are known before the start: with ``-p``, the ports upward from there."""
     next_port: dict[str, int] = {}
@@ -2490,32 +2485,11 @@ BOOTSTRAP = (
 )
 
 
-def program_of_nodes(main: str) -> bytes:
-    """This file's part above "launcher", which then calls ``main``."""
-    with open(__file__, "rb") as file:
-        return file.read().partition(b"# " + b"=" * 76 + b" launcher\n")[0] + b"\n%s()\n" % main.encode()
-
-
 def agent_program() -> bytes:
-    """What an agent is sent first, for BOOTSTRAP: the length of its program and the program."""
-    source = program_of_nodes("agent_main")
+    """What an agent is sent first: the length and the text of this file's part above "launcher"."""
+    with open(__file__, "rb") as file:
+        source = file.read().partition(b"# " + b"=" * 76 + b" launcher\n")[0] + b"\nagent_main()\n"
     return b"%d\n%s" % (len(source), source)
-
-
-def greeting(group: Group, options: Options, lifeline: tuple[str, int]) -> dict[str, Any]:
-    """What an agent needs to know before it says hello; ``lifeline`` is where it connects to: Agent.tie."""
-    return {
-        "host": group.host,
-        "port": options.port,
-        "interface": options.interface,
-        "gpus": [0 if task.role == "ps" else options.gpus_per_task for task in group.tasks],
-        "gpu_resource": options.gpu_resource,
-        "grace": options.grace,
-        "lost_after": options.lost_after,
-        "stop_signal": options.stop_signal,
-        "lifeline": lifeline,
-        "suspended_after": 2.5 * options.ping_interval,
-    }
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
@@ -2583,12 +2557,13 @@ MESSAGES: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {  # what agents
 
 def parse_message(payload: bytes) -> tuple[str, dict[str, Any]]:
     """``parse_message(b'{"type": "refuse", "why": "?"}')`` gives ``("refuse", {"why": "?"})``. ValueError."""
-    fields = json.loads(payload)
-    type_ = str(fields.pop("type", "")) if isinstance(fields, dict) else ""
-    wanted = MESSAGES.get(type_, {})
-    if wanted.keys() != fields.keys() or not all(isinstance(fields[key], wanted[key]) for key in wanted):
-        raise ValueError(f"no message: {payload[:200]!r}")
-    return type_, fields
+    with contextlib.suppress(AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        fields = json.loads(payload)
+        type_ = fields.pop("type")
+        wanted = MESSAGES[type_]
+        if fields.keys() == wanted.keys() and all(isinstance(fields[key], wanted[key]) for key in wanted):
+            return type_, fields
+    raise ValueError(f"no message: {payload[:200]!r}")
 
 
 @dataclass
@@ -2722,47 +2697,41 @@ def open_lifeline(agents: int) -> socket.socket:
 
 # What a start prints when it fails, and what that means; {names} are filled in by explain_start.
 START_FAULTS = (
-    (r"didn't accept task", "Grid Engine let no task start on {host}: {pe}"),
+    (r"didn't accept task", "Grid Engine let no task start on {host}: {refusal}"),
     (r"can't resolve host|unknown host|unable to resolve", "Grid Engine cannot resolve the name {host}"),
     (
         r"annotations is not defined|invalid syntax",
         "{python} on {host} is older than Python 3.9; see --python",
     ),
-    (
-        r"python\S*: (Command |command )?not found|No such file",
-        "there is no {python} on {host}; see --python",
-    ),
     (r"got read error|connection|commlib", "the connection to {host} broke off; is its sge_execd well?"),
 )
 PASSING_FAULTS = r"didn't accept task|commlib|connection refused"  # worth another try
 RETRY_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)  # seconds
-NOT_ACCEPTED = (
-    "all its slots for this job are busy with an earlier task, the job is being deleted, or the parallel "
-    "environment forbids it (control_slaves FALSE, master_forks_slaves, daemon_forks_slaves); the reason is "
-    "in the messages file of that host's sge_execd"
-)
 
 
 def explain_start(
-    host: str, python: str, pe: ParallelEnvironment, status: int, printed: Sequence[str]
+    host: Host, python: str, pe: ParallelEnvironment, status: int, printed: Sequence[str]
 ) -> str:
     """Why an agent did not start, from the exit status of its qrsh and the last lines printed."""
-    text = "\n".join(printed)
-    causes = (
-        NOT_ACCEPTED
-        if pe.control_slaves
-        else f"control_slaves is FALSE in the parallel environment {pe.name}"
-    )
+    if status in (126, 127):  # of the shell
+        return f"{python} cannot be run on {host.name}; see --python"
+    refusal = explain_refusal(host, pe)
     for pattern, meaning in START_FAULTS:
-        if re.search(pattern, text):
-            return meaning.format(host=host, python=python, pe=causes)
-    return f"the start on {host} ended with exit status {exit_code(status)} before the agent spoke"
+        if re.search(pattern, "\n".join(printed)):
+            return meaning.format(host=host.name, python=python, refusal=refusal)
+    return f"the start on {host.name} ended with exit status {exit_code(status)} before the agent spoke"
 
 
-def pause_before_retry(attempts: int, printed: Sequence[str]) -> float | None:
-    """Seconds until the next try of a start that has failed so often; None where another one cannot help."""
-    is_passing = re.search(PASSING_FAULTS, "\n".join(printed), re.IGNORECASE)
-    return RETRY_PAUSES[attempts - 1] if is_passing and attempts <= len(RETRY_PAUSES) else None
+def explain_refusal(host: Host, pe: ParallelEnvironment) -> str:
+    """Which of the many causes of "didn't accept task" fit this parallel environment; sge_pe(5)."""
+    if not pe.control_slaves:
+        return f"control_slaves is FALSE in the parallel environment {pe.name}"
+    known = [f"{name} {str(value).upper()}" for name, value in vars(pe).items() if name != "name"]
+    attributes = f"{pe.name} has {', '.join(known)}" if pe.name else "qconf -sp does not tell its attributes"
+    return (
+        f"its {counted(host.slots, 'slot')} may be busy with earlier tasks, the job is being deleted, or the "
+        f"parallel environment forbids it ({attributes}); the messages file of its sge_execd tells more"
+    )
 
 
 @dataclass
@@ -2918,8 +2887,7 @@ class Supervisor:
         command = agent_command(link.group, self.options.python, self.job.environ)
         self.console.detail(f"starting {link.names} on {link.group.host}: {shlex.join(command)}")
         link.start(command)
-        lifeline = (self.job.allocation.hosts[0].name, self.port)
-        self.send(link, self.job.program + message("greet", **greeting(link.group, self.options, lifeline)))
+        self.send(link, self.job.program + message("greet", **self.job.greeting(link.group, self.port)))
 
     def send(self, link: Link, data: bytes) -> None:
         """Sends without waiting for a slow connection; ``tick`` goes on where it stopped."""
@@ -3061,13 +3029,18 @@ class Supervisor:
     def failed_start(self, link: Link, status: int) -> None:
         """An agent did not start: tries again where that can help, else explains."""
         printed, host = link.printed(), link.group.host
-        pause = pause_before_retry(link.attempts, printed)
-        if self.stop_by is None and pause:
+        if (
+            self.stop_by is None
+            and link.attempts <= len(RETRY_PAUSES)
+            and re.search(PASSING_FAULTS, "\n".join(printed), re.I)
+        ):
+            pause = RETRY_PAUSES[link.attempts - 1]
             self.console.say(f"{link.names}: {host} did not take it yet, trying again in {pause:g} s")
             self.retries.append((self.now() + pause, link))
             return
         self.closed.add(link)
-        reason = explain_start(host, self.options.python, self.job.pe, status, printed)
+        granted = next(granted for granted in self.job.allocation.hosts if granted.name == host)
+        reason = explain_start(granted, self.options.python, self.job.pe, status, printed)
         self.fail(f"{link.names} could not be started: {reason}", link=link, printed=printed)
 
     # ---- end
@@ -3119,7 +3092,8 @@ class Supervisor:
             running = [run for run in self.runs_of[link] if run.started and not run.done]
             for run in running:
                 run.stopped = True
-            self.tell(link, "stop", tasks=[run.number for run in running])
+            if running:
+                self.tell(link, "stop", tasks=[run.number for run in running])
             self.release(link)
 
     def release(self, link: Link) -> None:
@@ -3267,6 +3241,21 @@ class Job:
         self.logs.update((task.name, log) for task, log in zip(group.tasks, logs))
         return logs
 
+    def greeting(self, group: Group, lifeline: int) -> dict[str, Any]:
+        """What an agent needs to know before it says hello; ``lifeline`` is the port for its connection."""
+        return {
+            "host": group.host,
+            "port": self.options.port,
+            "interface": self.options.interface,
+            "gpus": [0 if task.role == "ps" else self.options.gpus_per_task for task in group.tasks],
+            "gpu_resource": self.options.gpu_resource,
+            "grace": self.options.grace,
+            "lost_after": self.options.lost_after,
+            "stop_signal": self.options.stop_signal,
+            "lifeline": [self.allocation.hosts[0].name, lifeline],
+            "suspended_after": 2.5 * self.options.ping_interval,
+        }
+
     def place(self, hellos: Sequence[Hello]) -> tuple[dict[str, Placement], tuple[str, ...]]:
         """Assigns addresses, cores and GPUs; writes cluster.json. Raises UserError."""
         asks = any(name.startswith("SGE_HGR_") for hello in hellos for name in hello.environment)
@@ -3285,7 +3274,7 @@ class Job:
 
     def share(self, placements: Mapping[str, Placement]) -> dict[str, Any]:
         """What all tasks have in common: their environment and working directory."""
-        environment = tasks_environment(self.environ)
+        environment = {name: value for name, value in self.environ.items() if not is_host_bound(name)}
         addresses = [placement.address or "" for placement in placements.values()]
         environment.update(proxy_environment(self.environ, addresses))
         environment.setdefault("PYTHONUNBUFFERED", "1")  # lines arrive when they are printed
@@ -3321,8 +3310,12 @@ class Job:
         if count > self.options.requeue:
             self.console.say(f"the job ran again {self.options.requeue} times already (--requeue)")
             return False
-        with open(path, "w") as file:
-            file.write(f"{count}\n")
+        try:
+            with open(path, "w") as file:
+                file.write(f"{count}\n")
+        except OSError as error:
+            self.console.warn(f"cannot write {path}: {error.strerror}; the job is not run again (--requeue)")
+            return False
         self.console.say(f"asking Grid Engine to run the job again, {count} of {self.options.requeue} times")
         return True
 
@@ -3345,7 +3338,10 @@ class Job:
             self.console.say(line)
         self.console.say(job_line(outcomes, status, seconds, self.folder.path))
         summary = summary_json(self.allocation.job_id, outcomes, places, failure, status)
-        self.folder.write_json("summary.json", summary)
+        try:
+            self.folder.write_json("summary.json", summary)
+        except UserError as error:
+            self.console.warn(str(error))
 
 
 # ============================================================================ command line
