@@ -1686,6 +1686,11 @@ def is_host_bound(name: str) -> bool:
     return bool(HOST_BOUND.fullmatch(name))
 
 
+def tasks_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the tasks get of the job script's environment."""
+    return {name: value for name, value in environ.items() if not is_host_bound(name)}
+
+
 def planned(plan: Plan, options: Options) -> list[Placement]:
     """Placements as far as they are known before the start: with ``-p``, the ports upward from there."""
     next_port: dict[str, int] = {}
@@ -2485,11 +2490,32 @@ BOOTSTRAP = (
 )
 
 
-def agent_program() -> bytes:
-    """What an agent is sent first: the length and the text of this file's part above "launcher"."""
+def program_of_nodes(main: str) -> bytes:
+    """This file's part above "launcher", which then calls ``main``."""
     with open(__file__, "rb") as file:
-        source = file.read().partition(b"# " + b"=" * 76 + b" launcher\n")[0] + b"\nagent_main()\n"
+        return file.read().partition(b"# " + b"=" * 76 + b" launcher\n")[0] + b"\n%s()\n" % main.encode()
+
+
+def agent_program() -> bytes:
+    """What an agent is sent first, for BOOTSTRAP: the length of its program and the program."""
+    source = program_of_nodes("agent_main")
     return b"%d\n%s" % (len(source), source)
+
+
+def greeting(group: Group, options: Options, lifeline: tuple[str, int]) -> dict[str, Any]:
+    """What an agent needs to know before it says hello; ``lifeline`` is where it connects to: Agent.tie."""
+    return {
+        "host": group.host,
+        "port": options.port,
+        "interface": options.interface,
+        "gpus": [0 if task.role == "ps" else options.gpus_per_task for task in group.tasks],
+        "gpu_resource": options.gpu_resource,
+        "grace": options.grace,
+        "lost_after": options.lost_after,
+        "stop_signal": options.stop_signal,
+        "lifeline": lifeline,
+        "suspended_after": 2.5 * options.ping_interval,
+    }
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
@@ -2734,6 +2760,12 @@ def explain_refusal(host: Host, pe: ParallelEnvironment) -> str:
     )
 
 
+def pause_before_retry(attempts: int, printed: Sequence[str]) -> float | None:
+    """Seconds until the next try of a start that has failed so often; None where another one cannot help."""
+    is_passing = re.search(PASSING_FAULTS, "\n".join(printed), re.IGNORECASE)
+    return RETRY_PAUSES[attempts - 1] if is_passing and attempts <= len(RETRY_PAUSES) else None
+
+
 @dataclass
 class Run:
     """One task as the supervisor sees it."""
@@ -2887,7 +2919,8 @@ class Supervisor:
         command = agent_command(link.group, self.options.python, self.job.environ)
         self.console.detail(f"starting {link.names} on {link.group.host}: {shlex.join(command)}")
         link.start(command)
-        self.send(link, self.job.program + message("greet", **self.job.greeting(link.group, self.port)))
+        lifeline = (self.job.allocation.hosts[0].name, self.port)
+        self.send(link, self.job.program + message("greet", **greeting(link.group, self.options, lifeline)))
 
     def send(self, link: Link, data: bytes) -> None:
         """Sends without waiting for a slow connection; ``tick`` goes on where it stopped."""
@@ -3029,12 +3062,8 @@ class Supervisor:
     def failed_start(self, link: Link, status: int) -> None:
         """An agent did not start: tries again where that can help, else explains."""
         printed, host = link.printed(), link.group.host
-        if (
-            self.stop_by is None
-            and link.attempts <= len(RETRY_PAUSES)
-            and re.search(PASSING_FAULTS, "\n".join(printed), re.I)
-        ):
-            pause = RETRY_PAUSES[link.attempts - 1]
+        pause = pause_before_retry(link.attempts, printed)
+        if self.stop_by is None and pause:
             self.console.say(f"{link.names}: {host} did not take it yet, trying again in {pause:g} s")
             self.retries.append((self.now() + pause, link))
             return
@@ -3241,21 +3270,6 @@ class Job:
         self.logs.update((task.name, log) for task, log in zip(group.tasks, logs))
         return logs
 
-    def greeting(self, group: Group, lifeline: int) -> dict[str, Any]:
-        """What an agent needs to know before it says hello; ``lifeline`` is the port for its connection."""
-        return {
-            "host": group.host,
-            "port": self.options.port,
-            "interface": self.options.interface,
-            "gpus": [0 if task.role == "ps" else self.options.gpus_per_task for task in group.tasks],
-            "gpu_resource": self.options.gpu_resource,
-            "grace": self.options.grace,
-            "lost_after": self.options.lost_after,
-            "stop_signal": self.options.stop_signal,
-            "lifeline": [self.allocation.hosts[0].name, lifeline],
-            "suspended_after": 2.5 * self.options.ping_interval,
-        }
-
     def place(self, hellos: Sequence[Hello]) -> tuple[dict[str, Placement], tuple[str, ...]]:
         """Assigns addresses, cores and GPUs; writes cluster.json. Raises UserError."""
         asks = any(name.startswith("SGE_HGR_") for hello in hellos for name in hello.environment)
@@ -3274,7 +3288,7 @@ class Job:
 
     def share(self, placements: Mapping[str, Placement]) -> dict[str, Any]:
         """What all tasks have in common: their environment and working directory."""
-        environment = {name: value for name, value in self.environ.items() if not is_host_bound(name)}
+        environment = tasks_environment(self.environ)
         addresses = [placement.address or "" for placement in placements.values()]
         environment.update(proxy_environment(self.environ, addresses))
         environment.setdefault("PYTHONUNBUFFERED", "1")  # lines arrive when they are printed
