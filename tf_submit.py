@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """true"
-eval '(exit $?0)' && eval 'exec python3 "$0" ${1+"$@"}'
-exec env TF_SUBMIT_CMDLINE="`base64 -w0 /proc/$$/cmdline`" python3 $0:q
+eval 'test "$?shell" = 1' || eval 'file="${0##-*}" && exec python3 "${file:-$JOB_SCRIPT}" ${1+"$@"}'
+exec env TF_SUBMIT_CMDLINE="`base64 -w0 /proc/$$/cmdline`" python3 $JOB_SCRIPT:q
 """
-# Where the scheduler hands this file to a shell (shell_start_mode posix_compliant), the lines above start
-# Python: the second one in sh; the third one in csh, whose $argv:q would drop empty arguments.
+# Where the scheduler hands this file to a shell (shell_start_mode posix_compliant, or script_from_stdin, where
+# $0 is "-sh"), the lines above start Python: the second one in sh; the third one in csh, which has a variable
+# "shell", and whose $argv:q would drop empty arguments.
 
 from __future__ import annotations
 
@@ -3682,12 +3683,12 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 
 def original_arguments() -> list[str]:
-    """sys.argv; when csh started this file, the command line of that csh (see the head of this file)."""
+    """sys.argv; when csh started this file, the command line of that csh (see the head of this file), which
+    is its name, this file or -s, and the arguments."""
     encoded = os.environ.pop("TF_SUBMIT_CMDLINE", "")
     if not encoded:
         return sys.argv
-    words = [os.fsdecode(word) for word in base64.b64decode(encoded).split(b"\0")[:-1]]
-    return words[words.index(sys.argv[0]) :]
+    return [os.fsdecode(word) for word in base64.b64decode(encoded).split(b"\0")[1:-1]]
 
 
 def command() -> NoReturn:
