@@ -1642,9 +1642,16 @@ def classic_flags(cluster: ClusterSpec, task: Task) -> list[str]:
 
 
 def thread_environment(placement: Placement, environ: Mapping[str, str]) -> dict[str, str]:
-    """The sizes of TensorFlow's and OpenMP's thread pools, save those that the user's ``environ`` sets."""
-    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
-    return {name: str(placement.threads) for name in names if name not in environ}
+    """The sizes of TensorFlow's and OpenMP's thread pools, save those that the user's ``environ`` sets.
+
+    At least two threads run operations: with one, a ParameterServerStrategy waits for itself for ever.
+    """
+    sizes = {
+        "TF_NUM_INTRAOP_THREADS": placement.threads,
+        "TF_NUM_INTEROP_THREADS": max(placement.threads, 2),
+        "OMP_NUM_THREADS": placement.threads,
+    }
+    return {name: str(size) for name, size in sizes.items() if name not in environ}
 
 
 def gpu_environment(placement: Placement, job_has_gpus: bool) -> dict[str, str]:

@@ -136,6 +136,12 @@ def test_thread_counts_follow_the_placement_unless_the_user_set_them():
     }
 
 
+def test_a_second_thread_between_operations_keeps_parameter_server_strategies_from_waiting_for_themselves():
+    environment = thread_environment(Placement(task("worker:0"), threads=1), {})
+    assert environment["TF_NUM_INTEROP_THREADS"] == "2"
+    assert environment["TF_NUM_INTRAOP_THREADS"] == environment["OMP_NUM_THREADS"] == "1"
+
+
 def test_a_task_sees_its_gpus_as_the_bus_numbers_them():
     placement = Placement(task("worker:0"), gpus=("0", "2"))
     expected = {"CUDA_VISIBLE_DEVICES": "0,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
