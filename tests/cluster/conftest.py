@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from gridengine import STATE_ROOT, Cluster, ClusterError, UnsupportedError, wait_until
+from jobs import Folder
 
 # The Python environment for the hosts, if it isn't the one that runs pytest.
 VENV = Path(os.environ.get("CLUSTER_VENV", sys.prefix))
@@ -36,6 +38,12 @@ def cluster() -> Iterator[Cluster]:
         pytest.skip(f"no test cluster: {error}")
     yield shared
     shared.down()
+
+
+@pytest.fixture
+def folder(cluster: Cluster, request: pytest.FixtureRequest) -> Folder:
+    """A new folder of the user's, named after the test."""
+    return Folder(cluster, re.sub(r"\W+", "-", request.node.name))
 
 
 @pytest.fixture(autouse=True)
