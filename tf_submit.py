@@ -119,8 +119,8 @@ def topology(root: str = "/sys/devices/system") -> list[tuple[int, int, int, int
     return [
         (
             cpu,
-            read_number(f"{root}/cpu/cpu{cpu}/topology/physical_package_id", 0),
-            read_number(f"{root}/cpu/cpu{cpu}/topology/core_id", cpu),
+            max(0, read_number(f"{root}/cpu/cpu{cpu}/topology/physical_package_id", 0)),  # -1: unknown
+            min([cpu, *read_ranges(f"{root}/cpu/cpu{cpu}/topology/thread_siblings_list")]),
             nodes.get(cpu, 0),
         )
         for cpu in cpus
