@@ -217,6 +217,26 @@ def reserve_ports(base: int | None, count: int) -> list[socket.socket]:
 
 # ============================================================================ agent: GPUs without ids
 
+
+def granted_ids(text: str) -> list[str]:
+    """The ids in a grant, split by spaces or commas; amounts are no ids.
+
+    ``granted_ids("gpu0 1")`` gives ``["gpu0", "1"]``, ``granted_ids("2.000000")`` gives ``[]``.
+    """
+    words = text.replace(",", " ").split()
+    return [word for word in words if word != "NONE" and not is_amount(word)]
+
+
+def is_amount(word: str) -> bool:
+    """``is_amount("2.000000")``: what a consumable without ids has instead of them."""
+    return "." in word and word.replace(".", "").isdigit()
+
+
+def are_gpus_given(environ: Mapping[str, str], resource: str) -> bool:
+    """Whether the scheduler, or the site, has said which GPUs a process has, even if none."""
+    return "CUDA_VISIBLE_DEVICES" in environ or bool(granted_ids(environ.get(f"SGE_HGR_{resource}", "")))
+
+
 LEASES = "/tmp/tf_submit-gpus"  # one file per device; a lease is a flock on it, gone with its holder
 
 
@@ -254,6 +274,8 @@ def lease_gpus(wanted: list[int]) -> list[list[str]]:
         return [[] for _ in wanted]
     old = os.umask(0)
     os.makedirs(LEASES, 0o1777, exist_ok=True)
+    # Whoever tidies /tmp leaves a locked folder alone; without its file a lease would be none: tmpfiles.d(5).
+    fcntl.flock(os.open(LEASES, os.O_RDONLY), fcntl.LOCK_SH)
     free = (device for device in visible_gpus() if lease(device) is not None)
     leased = [list(itertools.islice(free, count)) for count in wanted]
     os.umask(old)
@@ -602,6 +624,7 @@ class Agent:
     def look(self, host: str, port: int | None, interface: str | None, gpus: list[int]) -> dict[str, Any]:
         import psutil
 
+        given = are_gpus_given(dict(os.environ), self.common["gpu_resource"])
         self.ports = reserve_ports(port, len(gpus))
         return {
             "address": own_address(host, interface),
@@ -609,7 +632,7 @@ class Agent:
             "topology": topology(),
             "mask": psutil.Process().cpu_affinity(),
             "environment": {k: v for k, v in os.environ.items() if k.startswith(("SGE_", "CUDA_"))},
-            "leases": lease_gpus(gpus),
+            "leases": lease_gpus([0] * len(gpus) if given else gpus),
             "pid": os.getpid(),
         }
 
@@ -1480,12 +1503,7 @@ def device_ids(text: str, where: str) -> tuple[str, ...]:
     >>> device_ids("0 gpu1,MIG-6e5a1c08", "SGE_HGR_gpu"), device_ids("2.000000", "SGE_HGR_gpu")
     (('0', '1', 'MIG-6e5a1c08'), ())
     """
-    words = text.replace(",", " ").split()
-    return tuple(
-        device_id(word, where)
-        for word in words
-        if word != "NONE" and not re.fullmatch(r"[0-9]+\.[0-9]+", word)
-    )
+    return tuple(device_id(name, where) for name in granted_ids(text))
 
 
 def device_id(name: str, where: str) -> str:
@@ -2510,13 +2528,16 @@ def agent_program() -> bytes:
     return b"%d\n%s" % (len(source), source)
 
 
-def greeting(group: Group, options: Options, lifeline: tuple[str, int]) -> dict[str, Any]:
-    """What an agent needs to know before it says hello; ``lifeline`` is where it connects to: Agent.tie."""
+def greeting(
+    group: Group, options: Options, lifeline: tuple[str, int], environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """What an agent needs to know before it says hello; ``lifeline`` is where it connects to, on the master
+    host: Agent.tie."""
     return {
         "host": group.host,
         "port": options.port,
         "interface": options.interface,
-        "gpus": [0 if task.role == "ps" else options.gpus_per_task for task in group.tasks],
+        "gpus": leases_wanted(group, options, environ if group.host == lifeline[0] else {}),
         "gpu_resource": options.gpu_resource,
         "grace": options.grace,
         "lost_after": options.lost_after,
@@ -2524,6 +2545,12 @@ def greeting(group: Group, options: Options, lifeline: tuple[str, int]) -> dict[
         "lifeline": lifeline,
         "suspended_after": 2.5 * options.ping_interval,
     }
+
+
+def leases_wanted(group: Group, options: Options, prolog: Mapping[str, str]) -> list[int]:
+    """How many GPUs to lease for each task: none where a site's prolog chose some for the job script."""
+    each = 0 if "CUDA_VISIBLE_DEVICES" in prolog else options.gpus_per_task
+    return [0 if task.role == "ps" else each for task in group.tasks]
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
@@ -2928,7 +2955,8 @@ class Supervisor:
         self.console.detail(f"starting {link.names} on {link.group.host}: {shlex.join(command)}")
         link.start(command)
         lifeline = (self.job.allocation.hosts[0].name, self.port)
-        self.send(link, self.job.program + message("greet", **greeting(link.group, self.options, lifeline)))
+        greet = greeting(link.group, self.options, lifeline, self.job.environ)
+        self.send(link, self.job.program + message("greet", **greet))
 
     def send(self, link: Link, data: bytes) -> None:
         """Sends without waiting for a slow connection; ``tick`` goes on where it stopped."""
