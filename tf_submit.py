@@ -111,7 +111,10 @@ def read_ranges(path: str) -> list[int]:
 
 
 def topology(root: str = "/sys/devices/system") -> list[tuple[int, int, int, int]]:
-    """(CPU, socket, core, NUMA node) of every online CPU of this host."""
+    """(CPU, socket, core, NUMA node) of every online CPU of this host.
+
+    A core is known by its first CPU, for the kernel's core_id may repeat in another die of the socket.
+    """
     nodes = {}
     for node in read_ranges(f"{root}/node/online"):
         nodes.update(dict.fromkeys(read_ranges(f"{root}/node/node{node}/cpulist"), node))
@@ -666,7 +669,9 @@ class Agent:
         nodes: list[int],
     ) -> subprocess.Popen[bytes]:
         """The task's process, in a session of its own, on its cores and NUMA nodes. Raises OSError."""
-        with confined(cores, nodes):
+        with confined(cores, nodes) as trouble:
+            if trouble:
+                self.say("note", text=f"memory is not bound to NUMA nodes (--membind): {trouble}")
             return subprocess.Popen(
                 argv,
                 cwd=self.common["cwd"],
@@ -761,32 +766,38 @@ def exit_code(status: int) -> int:
 
 
 @contextlib.contextmanager
-def confined(cores: list[int] | None, nodes: list[int]) -> Iterator[None]:
-    """What is started meanwhile inherits these CPUs and NUMA nodes; this process gets its own back."""
+def confined(cores: list[int] | None, nodes: list[int]) -> Iterator[str]:
+    """What is started meanwhile inherits these CPUs and NUMA nodes; this process gets its own back.
+
+    Yields why memory cannot be bound, "" when it is. Raises OSError where the CPUs cannot be used.
+    """
     before = os.sched_getaffinity(0)
     try:
         if cores:
             os.sched_setaffinity(0, cores)
-        if nodes:
-            set_memory_policy(nodes)
-        yield
+        yield set_memory_policy(nodes) if nodes else ""
     finally:
         os.sched_setaffinity(0, before)
         if nodes:
             set_memory_policy([])
 
 
-def set_memory_policy(nodes: list[int]) -> None:
-    """Binds memory to NUMA nodes (none: anywhere): set_mempolicy(2), MPOL_BIND. Raises OSError."""
+MEMORY_NODES = 1024  # the most NUMA nodes that a Linux can have
+# Its number among the system calls of a machine.
+SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 270}
+
+
+def set_memory_policy(nodes: list[int]) -> str:
+    """Binds memory to NUMA nodes (none: anywhere): set_mempolicy(2), MPOL_BIND. Returns why not, or ""."""
     import ctypes
 
-    number = {"x86_64": 238, "aarch64": 237}[os.uname().machine]
-    mask = (ctypes.c_ulong * 16)()
+    mask = (ctypes.c_ulong * (MEMORY_NODES // 64))()
     for node in nodes:
         mask[node // 64] |= 1 << node % 64
+    number = SET_MEMPOLICY.get(os.uname().machine, -1)
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syscall(number, 2 if nodes else 0, mask if nodes else None, 1024 if nodes else 0):
-        raise OSError(ctypes.get_errno(), "set_mempolicy")
+    failed = libc.syscall(number, 2 if nodes else 0, mask if nodes else None, MEMORY_NODES if nodes else 0)
+    return f"set_mempolicy: {os.strerror(ctypes.get_errno())}" if failed else ""
 
 
 def signal_name(number: int) -> str:
@@ -1121,7 +1132,7 @@ def no_control(pe: str, hosts: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Cpu:
-    """One logical CPU (Linux number) with its socket, its core within the socket and its NUMA node."""
+    """One logical CPU (Linux number) with its socket, core and NUMA node, as ``topology`` finds them."""
 
     number: int
     socket: int
@@ -1179,6 +1190,8 @@ def place(
     for group, hello in zip(plan.groups, hellos):
         agents.setdefault(group.host, []).append((group, hello))
     placements, core_warnings = assign_cores(agents, allocation.hosts[0], options.bind, script)
+    if options.membind and not any(placement.nodes for placement in placements.values()):
+        core_warnings += (NOT_PINNED,)
     gpus, gpu_warnings = assign_gpus(agents, allocation, options, qstat, script)
     for group, hello in zip(plan.groups, hellos):
         for task, port in zip(group.tasks, hello.ports):
@@ -1229,6 +1242,7 @@ class Pool:
 
 
 CROWDED = "fewer cores than tasks, so tasks share some; ask for one per slot, or say --bind none: "
+NOT_PINNED = "--membind binds no memory: no task is pinned; ask for cores with -binding, or say --bind cores"
 UNBOUND = "Grid Engine bound no cores, so tasks divide what is left of the host, one thread per slot: "
 
 
@@ -2611,6 +2625,7 @@ MESSAGES: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {  # what agents
     },
     "refuse": {"why": str},
     "started": {"task": int, "pid": int},
+    "note": {"text": str},
     "pong": {"usage": list},
     "exit": {"task": int, "status": int, "cpu": (int, float), "memory": int, "why": str},
 }
@@ -2857,6 +2872,7 @@ class Supervisor:
         self.closed: set[Link] = set()  # gone, or given up
         self.leaving: set[Link] = set()  # told goodbye
         self.placements: dict[str, Placement] = {}
+        self.notes: set[str] = set()
         self.failure: Failure | None = None
         self.requeue = False
         self.restarts_left = job.options.restarts
@@ -3008,6 +3024,13 @@ class Supervisor:
     def on_started(self, link: Link, task: int, pid: int) -> None:
         run = self.runs_of[link][task]
         self.console.detail(f"{run.task.name} on {run.task.host}: process {pid}")
+
+    def on_note(self, link: Link, text: str) -> None:
+        """A warning of an agent; what several agents of a host have to say is said once."""
+        note = f"{link.group.host}: {text}"
+        if note not in self.notes:
+            self.notes.add(note)
+            self.console.warn(note)
 
     def look_for_the_missing(self, now: float) -> None:
         """Says who has not come yet; gives up after the start timeout."""

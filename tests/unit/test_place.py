@@ -6,7 +6,7 @@ import dataclasses
 
 from hosts import job, machine, script
 
-from tf_submit import Hello, Options, ParallelEnvironment, cluster_spec, make_plan, place
+from tf_submit import NOT_PINNED, Hello, Options, ParallelEnvironment, cluster_spec, make_plan, place
 
 CPUS = machine(cores=4)
 
@@ -62,3 +62,10 @@ def test_column_4_of_the_master_host_alone_is_used():
     plan = make_plan(allocation, ParallelEnvironment(), options)
     placements, _ = place(plan, answers(plan), allocation, options)
     assert [placement.cores for placement in placements.values()] == [(3,), (0, 1, 2, 3)]
+
+
+def test_memory_cannot_be_bound_for_tasks_that_are_not_pinned():
+    allocation, options = job(2), Options(membind=True)
+    plan = make_plan(allocation, ParallelEnvironment(), options)
+    _, warnings = place(plan, answers(plan), allocation, options)
+    assert warnings == (NOT_PINNED,)
