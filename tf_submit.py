@@ -17,6 +17,7 @@ import itertools
 import json
 import math
 import os
+import re
 import selectors
 import signal
 import socket
@@ -28,7 +29,7 @@ import time
 TYPE_CHECKING = False  # importing typing would cost every agent some milliseconds
 if TYPE_CHECKING:
     import resource
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import IO, Any
 
 __version__ = "0.1.0"
@@ -285,6 +286,63 @@ def lease_gpus(wanted: list[int]) -> list[list[str]]:
     return leased
 
 
+# ============================================================================ agent: what tasks are told
+
+
+class ClusterSpec:
+    """The addresses of a job by role, without the evaluator, and the texts that its tasks need, made once.
+
+    It travels to each agent once; what differs from task to task is made there.
+    """
+
+    def __init__(self, addresses: Mapping[str, Sequence[str]], evaluator: str = "") -> None:
+        self.addresses = addresses  # {"ps": ["node1:2222"], "worker": ["node2:2222", …]}
+        self.evaluator = evaluator  # its address, "" when there is none
+        self.text = json.dumps(addresses, separators=(",", ":"))
+        self.ps_hosts = ",".join(addresses.get("ps", ()))
+        # The chief first: between ps and workers of old scripts, worker 0 is the chief.
+        self.worker_hosts = ",".join([*addresses.get("chief", ()), *addresses.get("worker", ())])
+
+
+def tf_config(cluster: ClusterSpec, role: str, index: int) -> str:
+    """The value of TF_CONFIG. An evaluator is in a cluster of its own, as TensorFlow wants it, since it
+    takes no part in the training."""
+    text = cluster.text
+    if role == "evaluator":
+        text = json.dumps({"evaluator": [cluster.evaluator]}, separators=(",", ":"))
+    return f'{{"cluster":{text},"task":{{"type":"{role}","index":{index}}}}}'
+
+
+PLACEHOLDERS = ("{ps_hosts}", "{worker_hosts}", "{job_name}", "{task_index}")
+
+
+def script_arguments(
+    arguments: Sequence[str], cluster: ClusterSpec, role: str, index: int, tf_config_only: bool = False
+) -> list[str]:
+    """The arguments of a task's script: placeholders filled in, else the classic flags appended.
+
+    "--job_name={job_name}" becomes "--job_name=worker"; other braces stay as they are.
+    """
+    if tf_config_only:
+        return [*arguments]
+    job_name, task_index = classic_role(cluster, role, index)
+    if not any(placeholder in argument for argument in arguments for placeholder in PLACEHOLDERS):
+        servers = ["-s", cluster.ps_hosts] if cluster.ps_hosts else []
+        workers = ["-w", cluster.worker_hosts]
+        return [*arguments, *servers, *workers, "--job_name", job_name, "--task_index", task_index]
+    values = dict(zip(PLACEHOLDERS, (cluster.ps_hosts, cluster.worker_hosts, job_name, task_index)))
+    pattern = re.compile("|".join(map(re.escape, PLACEHOLDERS)))
+    return [pattern.sub(lambda found: values[found[0]], argument) for argument in arguments]
+
+
+def classic_role(cluster: ClusterSpec, role: str, index: int) -> tuple[str, str]:
+    """Job name and task index where there is no chief: the chief is worker 0 and the others follow it."""
+    if role == "chief":
+        return "worker", "0"
+    shift = len(cluster.addresses.get("chief", ())) if role == "worker" else 0
+    return role, str(index + shift)
+
+
 # ============================================================================ agent: processes
 
 
@@ -438,6 +496,7 @@ class Agent:
         self.unsent: collections.deque[bytes] = collections.deque()
         self.children: list[Child] = []
         self.ports: list[socket.socket] = []  # held as long as the agent lives
+        self.cluster = ClusterSpec({})
         self.common: dict[str, Any] = {"grace": 0.0, "lost_after": math.inf, "stop_signal": signal.SIGTERM}
         self.lifeline: socket.socket | None = None  # to the launcher's host
         self.finished = self.suspended = self.lost = self.full = False
@@ -642,8 +701,9 @@ class Agent:
     def do_ping(self) -> None:
         self.say("pong", usage=[child.sample() for child in self.children])
 
-    def do_share(self, **common: Any) -> None:
-        """Keeps what the tasks of the job have in common: environment, working directory, cluster spec."""
+    def do_share(self, addresses: dict[str, list[str]], evaluator: str, **common: Any) -> None:
+        """Keeps what the tasks of the job have in common: cluster spec, command, environment, folder."""
+        self.cluster = ClusterSpec(addresses, evaluator)
         self.common.update(common)
 
     def do_run(self, task: int, **order: Any) -> None:
@@ -663,19 +723,23 @@ class Agent:
 
     def spawn(
         self,
-        argv: list[str],
+        role: str,
+        index: int,
         env: dict[str, str],
         cores: list[int] | None,
         nodes: list[int],
     ) -> subprocess.Popen[bytes]:
         """The task's process, in a session of its own, on its cores and NUMA nodes. Raises OSError."""
+        common = self.common
+        arguments = script_arguments(common["arguments"], self.cluster, role, index, common["tf_config_only"])
+        config = {"TF_CONFIG": tf_config(self.cluster, role, index)}
         with confined(cores, nodes) as trouble:
             if trouble:
                 self.say("note", text=f"memory is not bound to NUMA nodes (--membind): {trouble}")
             return subprocess.Popen(
-                argv,
-                cwd=self.common["cwd"],
-                env={**os.environ, **self.common["env"], **env},
+                [*common["command"], *arguments],
+                cwd=common["cwd"],
+                env={**os.environ, **common["env"], **config, **env},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -822,7 +886,6 @@ import argparse
 import base64
 import dataclasses
 import queue
-import re
 import select
 import shlex
 import shutil
@@ -1590,17 +1653,6 @@ def too_few_gpus(host: str, ids: Sequence[str], tasks: Sequence[Task], wanted: i
 # ---------------------------------------------------------------------------- assign: what tasks are told
 
 
-@dataclass(frozen=True)
-class ClusterSpec:
-    """The addresses of a job by role, without the evaluator, and the texts that its tasks need, made once."""
-
-    addresses: Mapping[str, Sequence[str]]  # {"ps": ["node1:2222"], "worker": ["node2:2222", …]}
-    text: str  # the same as JSON
-    evaluator: str  # its address, "" when there is none
-    ps_hosts: str  # "node1:2222,node2:2222"
-    worker_hosts: str  # the chief first: between ps and workers of old scripts, worker 0 is the chief
-
-
 def cluster_spec(placements: Iterable[Placement]) -> ClusterSpec:
     """Collect the addresses of placements, which must come in the plan's order.
 
@@ -1609,68 +1661,18 @@ def cluster_spec(placements: Iterable[Placement]) -> ClusterSpec:
     addresses: dict[str, list[str]] = {}
     for placement in placements:
         addresses.setdefault(placement.task.role, []).append(str(placement.address))
-    evaluator = addresses.pop("evaluator", [""])[0]
-    text = json.dumps(addresses, separators=(",", ":"))
-    if len(text) > LONGEST_VARIABLE:
+    cluster = ClusterSpec(addresses, *addresses.pop("evaluator", []))
+    if len(cluster.text) > LONGEST_VARIABLE:
         tasks = sum(map(len, addresses.values()))
         raise UserError(
-            f"the cluster spec of {tasks} tasks takes {len(text)} bytes in TF_CONFIG, but Linux "
+            f"the cluster spec of {tasks} tasks takes {len(cluster.text)} bytes in TF_CONFIG, but Linux "
             f"passes on {LONGEST_VARIABLE}: run fewer tasks (--slots-per-task)"
         )
-    workers = [*addresses.get("chief", ()), *addresses.get("worker", ())]
-    return ClusterSpec(addresses, text, evaluator, ",".join(addresses.get("ps", ())), ",".join(workers))
+    return cluster
 
 
 # Linux takes strings of up to 32 pages in an environment (MAX_ARG_STRLEN, execve(2)); some room for the rest.
 LONGEST_VARIABLE = 32 * 4096 - 256
-
-
-def tf_config(cluster: ClusterSpec, task: Task) -> str:
-    """The value of TF_CONFIG. An evaluator is in a cluster of its own, as TensorFlow wants it, since it
-    takes no part in the training."""
-    text = cluster.text
-    if task.role == "evaluator":
-        text = json.dumps({"evaluator": [cluster.evaluator]}, separators=(",", ":"))
-    return f'{{"cluster":{text},"task":{{"type":"{task.role}","index":{task.index}}}}}'
-
-
-def script_arguments(
-    arguments: Sequence[str], cluster: ClusterSpec, task: Task, tf_config_only: bool = False
-) -> list[str]:
-    """The arguments of a task's script: placeholders filled in, else the classic flags appended."""
-    if tf_config_only:
-        return list(arguments)
-    filled = fill_placeholders(arguments, cluster, task)
-    return [*arguments, *classic_flags(cluster, task)] if filled is None else filled
-
-
-def fill_placeholders(arguments: Sequence[str], cluster: ClusterSpec, task: Task) -> list[str] | None:
-    """Fill {ps_hosts}, {worker_hosts}, {job_name} and {task_index} in; None where there are none.
-
-    "--job_name={job_name}" becomes "--job_name=worker"; other braces stay as they are.
-    """
-    if not any(placeholder in argument for argument in arguments for placeholder in PLACEHOLDERS):
-        return None
-    values = dict(zip(PLACEHOLDERS, (cluster.ps_hosts, cluster.worker_hosts, *classic_role(cluster, task))))
-    pattern = re.compile("|".join(map(re.escape, values)))
-    return [pattern.sub(lambda found: values[found[0]], argument) for argument in arguments]
-
-
-PLACEHOLDERS = ("{ps_hosts}", "{worker_hosts}", "{job_name}", "{task_index}")
-
-
-def classic_role(cluster: ClusterSpec, task: Task) -> tuple[str, str]:
-    """Job name and task index where there is no chief: the chief is worker 0 and the others follow it."""
-    if task.role == "chief":
-        return "worker", "0"
-    shift = len(cluster.addresses.get("chief", ())) if task.role == "worker" else 0
-    return task.role, str(task.index + shift)
-
-
-def classic_flags(cluster: ClusterSpec, task: Task) -> list[str]:
-    job_name, task_index = classic_role(cluster, task)
-    servers = ["-s", cluster.ps_hosts] if cluster.ps_hosts else []
-    return [*servers, "-w", cluster.worker_hosts, "--job_name", job_name, "--task_index", task_index]
 
 
 def thread_environment(placement: Placement, environ: Mapping[str, str]) -> dict[str, str]:
@@ -3346,22 +3348,28 @@ class Job:
         return placements, warnings
 
     def share(self, placements: Mapping[str, Placement]) -> dict[str, Any]:
-        """What all tasks have in common: their environment and working directory."""
+        """What all tasks have in common: cluster spec, command, environment and working directory."""
         environment = tasks_environment(self.environ)
         addresses = [placement.address or "" for placement in placements.values()]
         environment.update(proxy_environment(self.environ, addresses))
         environment.setdefault("PYTHONUNBUFFERED", "1")  # lines arrive when they are printed
         environment["TF_SUBMIT_JOB_DIR"] = os.path.abspath(self.folder.path)
-        return {"env": environment, "cwd": os.getcwd()}
+        return {
+            "addresses": self.cluster.addresses,
+            "evaluator": self.cluster.evaluator,
+            "command": self.command,
+            "arguments": self.arguments,
+            "tf_config_only": self.options.tf_config_only,
+            "env": environment,
+            "cwd": os.getcwd(),
+        }
 
     def order(self, placement: Placement) -> dict[str, Any]:
         """What one task is started with."""
-        task = placement.task
-        arguments = script_arguments(self.arguments, self.cluster, task, self.options.tf_config_only)
         return {
-            "argv": [*self.command, *arguments],
+            "role": placement.task.role,
+            "index": placement.task.index,
             "env": {
-                "TF_CONFIG": tf_config(self.cluster, task),
                 **thread_environment(placement, self.environ),
                 **gpu_environment(placement, self.has_gpus),
             },

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tf_submit import (
+    ClusterSpec,
     Options,
     ParallelEnvironment,
     Placement,
@@ -38,7 +39,13 @@ WITHOUT_CHIEF = cluster_spec(p for p in PLACEMENTS if p.task.role in ("ps", "wor
 
 
 def config_of(name: str) -> dict:
-    return json.loads(tf_config(CLUSTER, task(name)))
+    role, index = name.split(":")
+    return json.loads(tf_config(CLUSTER, role, int(index)))
+
+
+def arguments_of(name: str, arguments: list[str], cluster: ClusterSpec = WITHOUT_CHIEF) -> list[str]:
+    role, index = name.split(":")
+    return script_arguments(arguments, cluster, role, int(index))
 
 
 # ---- TF_CONFIG
@@ -74,7 +81,7 @@ def test_a_cluster_too_large_for_an_environment_variable_is_an_error_that_says_s
 
 
 def test_the_classic_flags_are_appended():
-    assert script_arguments(["--epochs", "1"], WITHOUT_CHIEF, task("worker:1")) == [
+    assert arguments_of("worker:1", ["--epochs", "1"]) == [
         *["--epochs", "1", "-s", "node1:2222", "-w", "node2:2222,node2:2223"],
         *["--job_name", "worker", "--task_index", "1"],
     ]
@@ -83,7 +90,7 @@ def test_the_classic_flags_are_appended():
 def test_without_ps_there_is_no_flag_for_them():
     cluster = cluster_spec([Placement(task("worker:0"), "node1:2222")])
     expected = ["-w", "node1:2222", "--job_name", "worker", "--task_index", "0"]
-    assert script_arguments([], cluster, task("worker:0")) == expected
+    assert arguments_of("worker:0", [], cluster) == expected
 
 
 @pytest.mark.parametrize(
@@ -96,7 +103,7 @@ def test_without_ps_there_is_no_flag_for_them():
     ],
 )
 def test_for_classic_scripts_the_chief_is_worker_0(name, job_name, task_index):
-    flags = script_arguments([], CLUSTER, task(name))
+    flags = arguments_of(name, [], CLUSTER)
     assert flags[flags.index("-w") + 1] == "node1:2223,node2:2222,node2:2223"
     assert flags[-4:] == ["--job_name", job_name, "--task_index", task_index]
 
@@ -109,18 +116,21 @@ def test_placeholders_are_filled_in_and_nothing_is_appended():
         "{job_name}/{task_index}",
         "{x} {}",
     ]
-    assert script_arguments(arguments, WITHOUT_CHIEF, task("worker:1")) == [
+    assert arguments_of("worker:1", arguments) == [
         *["--ps_hosts=node1:2222", "--worker_hosts", "node2:2222,node2:2223", "worker/1", "{x} {}"],
     ]
 
 
 def test_with_tf_config_only_the_arguments_stay_as_they_are():
-    assert script_arguments(["{job_name}", "a b"], CLUSTER, task("ps:0"), True) == ["{job_name}", "a b"]
+    assert script_arguments(["{job_name}", "a b"], CLUSTER, "ps", 0, tf_config_only=True) == [
+        "{job_name}",
+        "a b",
+    ]
 
 
 @given(st.lists(st.text()))
 def test_arguments_without_placeholders_reach_the_script_exactly(arguments):
-    given_on = script_arguments(arguments, WITHOUT_CHIEF, task("ps:0"))
+    given_on = arguments_of("ps:0", arguments)
     if not any("{" in argument for argument in arguments):
         assert given_on[: len(arguments)] == arguments and given_on[len(arguments)] == "-s"
 

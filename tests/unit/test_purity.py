@@ -12,7 +12,7 @@ import tf_submit
 
 _, *PARTS = re.split(r"^# ={70,} (.+)$", Path(tf_submit.__file__).read_text(), flags=re.MULTILINE)
 SECTIONS = {title: ast.parse(body) for title, body in zip(PARTS[::2], PARTS[1::2])}
-PURE = ["allocation (read)", "plan", "assign"]
+PURE = ["agent: what tasks are told", "allocation (read)", "plan", "assign"]
 EFFECTS = {
     "os",
     "psutil",
