@@ -22,7 +22,7 @@ def clear_traces() -> None:
     for state in STATE_ROOT.glob(f"gridengine-{NAME}*"):
         name = state.name.partition("-")[2]
         if not Path("/proc", name[len(NAME) :]).exists():
-            Cluster.find(name).down()
+            Cluster(name).down()
 
 
 @pytest.fixture(scope="session")

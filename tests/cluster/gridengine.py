@@ -65,8 +65,9 @@ ROOT_VARIABLES = {
 # Daemons don't inherit our variables, because jobs inherit theirs.  /usr/sbin has the packages' wrappers.
 DAEMON = ("env", "--ignore-environment", "PATH=/usr/sbin:/sbin:/usr/bin:/bin")
 QUEUE = "all.q"
-PE = """\
-pe_name            tensorflow
+PE_NAME = "tensorflow"
+PE = f"""\
+pe_name            {PE_NAME}
 slots              9999
 user_lists         NONE
 xuser_lists        NONE
@@ -173,11 +174,11 @@ def fields(record: str) -> dict[str, str]:
 
 
 def check_machine() -> None:
-    """Raises UnsupportedError where no cluster can be: not root, not Debian or Ubuntu, no namespaces."""
+    """Raises UnsupportedError where no cluster can be: for others than root, without apt or namespaces."""
     if os.geteuid() != 0:
         raise UnsupportedError("namespaces and mounts need root")
     if not shutil.which("apt-get"):
-        raise UnsupportedError("Grid Engine comes from packages of Debian or Ubuntu, and there is no apt-get")
+        raise UnsupportedError("Grid Engine comes from Debian's packages, and there is no apt-get")
     unshare = subprocess.run([*UNSHARE, "--mount-proc", "true"], text=True, capture_output=True)
     if unshare.returncode:
         raise UnsupportedError(f"this machine allows no namespaces: {unshare.stderr.strip()}")
@@ -207,7 +208,7 @@ def install() -> None:
 
 
 class Hosts:
-    """The hosts of a cluster: namespaces, networks, users, processes.  Knows nothing of Grid Engine."""
+    """The hosts of a cluster: namespaces, networks, users, processes.  Cluster adds Grid Engine to them."""
 
     def __init__(self, name: str, count: int, venv: Path, detached: bool) -> None:
         self.name = name
@@ -249,7 +250,7 @@ class Hosts:
         return self.state / "home" / user
 
     def write(self, name: str, text: str, user: str = USER) -> str:
-        """Write a file of the user's into the home folder; its path on the hosts."""
+        """Write a file of the user's into the home folder, executable; its path on the hosts."""
         path = self.home(user) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -274,7 +275,8 @@ class Hosts:
 
     def _start(self, host: str) -> subprocess.Popen[str]:
         paths = {"STATE": self.state, "CHECKOUT": CHECKOUT, "VENV": self.venv.resolve()}
-        with_us = () if self.detached else ("setpriv", "--pdeathsig=KILL")  # unshare takes the host with it
+        # When our thread ends, unshare is killed and takes the host with it.
+        with_us = () if self.detached else ("setpriv", "--pdeathsig=KILL")
         with open(self.state / host / "boot.log", "w") as log:
             return subprocess.Popen(
                 [*with_us, *UNSHARE, "bash", self.state / "boot", host],
@@ -296,7 +298,7 @@ class Hosts:
 
     def is_on(self, host: str) -> bool:
         """Whether the host runs."""
-        with contextlib.suppress(ClusterError, FileNotFoundError):
+        with contextlib.suppress(ClusterError, OSError):
             return str(self.state / "boot") in Path(f"/proc/{self._pid(host)}/cmdline").read_text()
         return False
 
@@ -306,11 +308,13 @@ class Hosts:
             handle = os.pidfd_open(self._pid(host))
         except (ClusterError, ProcessLookupError):
             return  # it never booted, or is off already
-        with contextlib.closing(os.fdopen(handle)):
+        try:
             if self.is_on(host):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
-                if not select.select([handle], [], [], 30)[0]:  # its last process is gone when it is ready
+                if not select.select([handle], [], [], 30)[0]:  # ready when the host's last process is gone
                     raise ClusterError(f"processes of {host} don't end")
+        finally:
+            os.close(handle)
 
     def _address(self, interface: str, host: str) -> str:
         return f"{NETWORKS[interface]}.{10 + self.hosts.index(host)}"
@@ -443,11 +447,11 @@ class Cluster(Hosts):
     @classmethod
     def find(cls, name: str) -> Cluster:
         """The cluster of that name, which another program has brought up."""
-        hosts = len(list((STATE_ROOT / f"gridengine-{name}").glob("node*")))
-        if not hosts:
+        cluster = cls(name, hosts=len(list((STATE_ROOT / f"gridengine-{name}").glob("node*"))))
+        if not cluster.state.exists():
             others = sorted(path.name.partition("-")[2] for path in STATE_ROOT.glob("gridengine-*"))
             raise ClusterError(f"there is no cluster {name}; there are: {', '.join(others) or 'none'}")
-        return cls(name, hosts)
+        return cluster
 
     def __enter__(self) -> Cluster:
         self.up()
@@ -466,7 +470,9 @@ class Cluster(Hosts):
         if self.state.exists():
             raise ClusterError(f"there is a cluster {self.name} already: take it down first")
         if not (self.venv / "bin" / "python3").exists():
-            raise ClusterError(f"no Python environment at {self.venv}: `make` creates one, or name another")
+            raise ClusterError(
+                f"no Python environment at {self.venv}: `make run` creates one, or name another"
+            )
         install()
         try:
             self._write_state()
@@ -485,7 +491,8 @@ class Cluster(Hosts):
             self._end(host)
         for unshare in self._booted:
             unshare.wait()
-        shutil.rmtree(self.state, ignore_errors=True)
+        if self.state.exists():
+            shutil.rmtree(self.state)
 
     def power_on(self, host: str) -> None:
         """Boot a node that was powered off."""
@@ -524,9 +531,13 @@ class Cluster(Hosts):
     def _start_qmaster(self) -> None:
         """Initialize the cell as the package does when it is installed, and start sge_qmaster."""
         init = "/usr/share/gridengine/scripts/init_cluster"
-        checked(self.run(MASTER, [init, CELL, "default", f"{SPOOL}/spooldb", "sgeadmin"], user="sgeadmin"))
+        done = self.run(MASTER, [init, CELL, "default", f"{SPOOL}/spooldb", "sgeadmin"], user="sgeadmin")
+        if done.returncode:  # a segmentation fault in Ubuntu 22.04 and 24.04
+            raise UnsupportedError(
+                f"this system's Grid Engine is broken (Debian's works): {done.stderr.strip()}"
+            )
         self.root(MASTER, *DAEMON, "sge_qmaster")
-        wait_until(lambda: self.run(MASTER, ["qconf", "-sh"], "root").returncode == 0, 30, "qmaster answers")
+        wait_until(lambda: self.run(MASTER, ["qconf", "-sh"], "root").returncode == 0, 60, "qmaster answers")
 
     def _configure(self) -> None:
         """Hosts, scheduler, parallel environment and queue, as an administrator would define them."""
@@ -542,7 +553,7 @@ class Cluster(Hosts):
             "qname": QUEUE,
             "hostlist": "@allhosts",
             "slots": str(self.slots),
-            "pe_list": "NONE" if self.bare else "tensorflow",
+            "pe_list": "NONE" if self.bare else PE_NAME,
             "load_thresholds": "NONE",  # a host's load is that of the whole machine
         }
         self.qconf("-Aq", edited(self.root(MASTER, "qconf", "-sq"), queue))
@@ -552,7 +563,7 @@ class Cluster(Hosts):
         for node, daemon in zip(nodes, daemons):
             if daemon.wait():
                 raise ClusterError(f"sge_execd on {node} ended with status {daemon.returncode}")
-        wait_until(lambda: self._loads_known(nodes), 30, f"{', '.join(nodes)} have reported to the qmaster")
+        wait_until(lambda: self._loads_known(nodes), 60, f"{', '.join(nodes)} have reported to the qmaster")
 
     def _loads_known(self, nodes: Sequence[str]) -> bool:
         """Whether the nodes have sent a load report: until then qhost shows "-" for each value."""
@@ -646,7 +657,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     up.add_argument("--hosts", type=int, default=4)
     up.add_argument("--slots", type=int, default=8, help="per host")
     up.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="Python environment for the hosts")
-    up.add_argument("--bare", action="store_true", help="without the parallel environment `tensorflow`")
+    up.add_argument("--bare", action="store_true", help=f"without the parallel environment {PE_NAME}")
 
     commands.add_parser("down", parents=[common], help="take a cluster down; nothing of it stays")
 
