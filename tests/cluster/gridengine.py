@@ -65,21 +65,6 @@ ROOT_VARIABLES = {
 # Daemons don't inherit our variables, because jobs inherit theirs.  /usr/sbin has the packages' wrappers.
 DAEMON = ("env", "--ignore-environment", "PATH=/usr/sbin:/sbin:/usr/bin:/bin")
 QUEUE = "all.q"
-PE_NAME = "tensorflow"
-PE = f"""\
-pe_name            {PE_NAME}
-slots              9999
-user_lists         NONE
-xuser_lists        NONE
-start_proc_args    NONE
-stop_proc_args     NONE
-allocation_rule    $round_robin
-control_slaves     TRUE
-job_is_first_task  FALSE
-urgency_slots      min
-accounting_summary FALSE
-qsort_args         NONE
-"""
 # Jobs start and end within about a second; a job's accounting is on disk when qstat no longer knows the job.
 SCHEDULER_CONFIG = {"schedule_interval": "0:0:1", "flush_submit_sec": "1", "flush_finish_sec": "1"}
 GLOBAL_CONFIG = {
@@ -427,8 +412,8 @@ def process_in(folder: Path, host: str) -> Process:
 class Cluster(Hosts):
     """A Grid Engine whose `hosts` execution hosts have `slots` slots each; `with` brings it up and down.
 
-    `venv` is the Python environment for the hosts; a `bare` cluster has no parallel environment; a
-    `detached` one stays when the program that brought it up ends.
+    `venv` is the Python environment for the hosts; a `bare` cluster has not got the parallel
+    environment of pe/; a `detached` one stays when the program that brought it up ends.
     """
 
     def __init__(
@@ -547,16 +532,16 @@ class Cluster(Hosts):
         self.qconf("-Mconf", edited(self.root(MASTER, "qconf", "-sconf"), GLOBAL_CONFIG), file="global")
         self.qconf("-Msconf", edited(self.root(MASTER, "qconf", "-ssconf"), SCHEDULER_CONFIG))
         self.qconf("-Ahgrp", f"group_name @allhosts\nhostlist {' '.join(self.nodes)}\n")
-        if not self.bare:
-            self.qconf("-Ap", PE)
         queue = {
             "qname": QUEUE,
             "hostlist": "@allhosts",
             "slots": str(self.slots),
-            "pe_list": "NONE" if self.bare else PE_NAME,
+            "pe_list": "NONE",
             "load_thresholds": "NONE",  # a host's load is that of the whole machine
         }
         self.qconf("-Aq", edited(self.root(MASTER, "qconf", "-sq"), queue))
+        if not self.bare:
+            self.root(MASTER, "/srv/tf_submit/pe/install.sh", "--queue", QUEUE)
 
     def _start_execds(self, nodes: Sequence[str]) -> None:
         daemons = [subprocess.Popen(self.argv(node, [*DAEMON, "sge_execd"], user="root")) for node in nodes]
@@ -657,7 +642,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     up.add_argument("--hosts", type=int, default=4)
     up.add_argument("--slots", type=int, default=8, help="per host")
     up.add_argument("--venv", type=Path, default=CHECKOUT / ".venv", help="Python environment for the hosts")
-    up.add_argument("--bare", action="store_true", help=f"without the parallel environment {PE_NAME}")
+    up.add_argument("--bare", action="store_true", help="without the parallel environment of pe/")
 
     commands.add_parser("down", parents=[common], help="take a cluster down; nothing of it stays")
 
