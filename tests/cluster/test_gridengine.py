@@ -34,10 +34,10 @@ def reaches(cluster: Cluster, host: str, target: str) -> bool:
 def traces() -> list[str]:
     """What a cluster could leave on the machine, its processes and state folder apart."""
     namespaces = subprocess.run(["ip", "netns", "list"], text=True, capture_output=True, check=True).stdout
-    texts = [
-        Path(file).read_text() for file in ("/proc/self/mounts", "/etc/passwd", "/etc/group", "/etc/hosts")
-    ]
-    return [*sorted(os.listdir("/sys/class/net")), namespaces, *texts]
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    its_mounts = [mount for mount in mounts if "gridengine" in mount or " /srv" in mount]
+    files = [Path(file).read_text() for file in ("/etc/passwd", "/etc/group", "/etc/hosts")]
+    return [*sorted(os.listdir("/sys/class/net")), namespaces, *its_mounts, *files]
 
 
 def all_processes(cluster: Cluster) -> list[Process]:
