@@ -3,9 +3,9 @@
 eval 'test "$?shell" = 1' || eval 'file="${0##-*}" && exec python3 "${file:-$JOB_SCRIPT}" ${1+"$@"}'
 exec env TF_SUBMIT_CMDLINE="`base64 -w0 /proc/$$/cmdline`" python3 $JOB_SCRIPT:q
 """
-# Where the scheduler hands this file to a shell (shell_start_mode posix_compliant, or script_from_stdin, where
-# $0 is "-sh"), the lines above start Python: the second one in sh; the third one in csh, which has a variable
-# "shell", and whose $argv:q would drop empty arguments.
+# Where the scheduler hands this file to a shell (shell_start_mode posix_compliant, or script_from_stdin, in
+# which $0 is "-sh"), the lines above start Python: the second one in sh; the third one in csh, which has a
+# variable "shell", and whose $argv:q would drop empty arguments.
 
 from __future__ import annotations
 

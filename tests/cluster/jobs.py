@@ -33,7 +33,7 @@ class Job:
     @property
     def output(self) -> str:
         """What the job has printed so far, stdout and stderr in one."""
-        return self.cluster.output(self.id)
+        return "".join(path.read_text(errors="replace") for path in self.folder.glob(f"*.o{self.id}"))
 
     def lines(self, task: str = "") -> list[str]:
         """What a task has printed, `lines("worker:0")`, or the launcher itself, without prefixes."""

@@ -1,0 +1,38 @@
+"""Jobs that train with TensorFlow on a real Grid Engine, one for each way to write a distributed script."""
+
+from __future__ import annotations
+
+from jobs import SCRIPTS, Folder, Job
+
+CLASSIC_PLACEHOLDERS = [
+    "--ps_hosts={ps_hosts}",
+    "--worker_hosts={worker_hosts}",
+    "--job_name={job_name}",
+    "--task_index={task_index}",
+]
+
+
+def exits(job: Job) -> dict[str, str]:
+    """How each task ended, as the summary names it."""
+    return {f"{task['role']}:{task['index']}": task["exit"] for task in job.json("summary.json")["tasks"]}
+
+
+def test_placeholders_give_old_tutorials_their_flags_and_proxies_are_kept_out_of_the_cluster(
+    folder: Folder,
+) -> None:
+    proxies = "http_proxy=http://10.77.0.250:3128,https_proxy=http://10.77.0.250:3128"
+    words = [f"{SCRIPTS}/old_tutorial.py", *CLASSIC_PLACEHOLDERS]
+    job = folder.submit(*words, slots=3, qsub=["-v", proxies]).wait()
+    assert job.status == 0, job.output
+    assert job.lines("worker:0")[-1] == job.lines("worker:1")[-1] == "learned 3.0"
+
+
+def test_the_chief_of_a_parameter_server_strategy_ends_the_job_and_the_evaluator_has_the_last_word(
+    folder: Folder,
+) -> None:
+    words = ["--chief", "--evaluator", "--tf-config-only", f"{SCRIPTS}/coordinator.py"]
+    job = folder.submit(*words, slots=4).wait()
+    assert job.status == 0, job.output
+    assert job.lines("chief:0")[-1] == "learned 3.0"
+    assert job.lines("evaluator:0")[-1] == "evaluated 3.0"
+    assert exits(job) == {"ps:0": "stopped", "chief:0": "0", "worker:0": "stopped", "evaluator:0": "stopped"}
