@@ -21,7 +21,7 @@ def clear_traces() -> None:
     """Remove what clusters of killed test runs have left in their state folders: their hosts are off."""
     for state in STATE_ROOT.glob(f"gridengine-{NAME}*"):
         name = state.name.partition("-")[2]
-        if not Path("/proc", name[len(NAME) :]).exists():
+        if not Path("/proc", name[len(NAME) :].partition("-")[0]).exists():
             Cluster(name).down()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,11 +62,10 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def bare():
-    if os.geteuid() != 0:
-        pytest.skip("only root can make the hosts of the test cluster")
-    with Cluster("install", hosts=2, slots=2, bare=True) as cluster:
-        yield cluster
+def bare(cluster):
+    """A cluster of its own, as it comes: without a parallel environment."""
+    with Cluster(f"{cluster.name}-bare", hosts=2, slots=2, bare=True, venv=cluster.venv) as fresh:
+        yield fresh
 
 
 @pytest.fixture
