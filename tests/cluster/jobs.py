@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gridengine import USER, Cluster
+from gridengine import USER, Cluster, Process
 
 TF_SUBMIT = "/srv/tf_submit/tf_submit.py"
 SCRIPTS = "/srv/tf_submit/tests/scripts"
+
+
+def environment(process: Process) -> dict[str, str]:
+    """With which a process was started; nothing once it has ended."""
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{process.machine_pid}/environ").read_text(errors="replace")
+        return dict(line.split("=", 1) for line in text.split("\0") if "=" in line)
+    return {}
 
 
 class Job:
@@ -39,6 +49,15 @@ class Job:
         """What a task has printed, `lines("worker:0")`, or the launcher itself, without prefixes."""
         head = rf"{task}@\S+ \| " if task else r"tf_submit(?: \||:) "
         return re.findall(rf"^{head}(.*)$", self.output, re.MULTILINE)
+
+    def processes(self) -> dict[str, list[Process]]:
+        """The processes of each task that runs now, by task: those with its flags on their command line."""
+        found: dict[str, list[Process]] = {}
+        for process in itertools.chain.from_iterable(map(self.cluster.processes, self.cluster.nodes)):
+            role = re.search(r"--job_name (\w+) --task_index (\d+)$", process.command)
+            if role and environment(process).get("JOB_ID") == self.id:
+                found.setdefault(":".join(role.groups()), []).append(process)
+        return found
 
     @property
     def traces(self) -> Path:
