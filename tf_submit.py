@@ -1643,10 +1643,11 @@ def split_gpus(
 
 
 def too_few_gpus(host: str, ids: Sequence[str], tasks: Sequence[Task], wanted: int) -> str:
+    who, gpus = shortened([task.name for task in tasks]), shortened(ids) or "none free"
     return (
-        f"{host}: {counted(len(tasks), 'task')} ({shortened([task.name for task in tasks])}) need "
-        f"{counted(wanted, 'GPU')} but there are {len(ids)} ({shortened(ids) or 'none free'}): request more, "
-        "or fewer slots on a host, or let tasks share GPUs with --share-gpus"
+        f"{host}: {counted(len(tasks), 'task')} ({who}) should have {counted(wanted, 'GPU')}, but it has "
+        f"{counted(len(ids), 'GPU')} for them ({gpus}): "
+        "request more, or fewer slots on a host, or let tasks share GPUs with --share-gpus"
     )
 
 

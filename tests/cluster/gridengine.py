@@ -104,6 +104,15 @@ exec >/dev/null
 while :; do sleep 1d & wait $!; done  # bash also collects the host's orphans
 """
 
+# Lays device files of NVIDIA's driver, with the numbers $*, over /dev, whose own mounts are made anew.
+GPUS = """
+rm -rf /run/gpus && mkdir /run/gpus && cd /run/gpus
+for number; do touch nvidia$number; done
+mount -t overlay -o lowerdir=/run/gpus:/dev overlay /dev
+mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+mount -t devpts devpts /dev/pts
+"""
+
 
 class ClusterError(Exception):
     """The cluster can't do what was asked; the text says why."""
@@ -327,6 +336,15 @@ class Hosts:
         """Power a node off.  Its peers hear nothing of that: the cables go before its processes end."""
         self._ip(MASTER, *(f"link delete {host}-{network}" for network in NETWORKS))
         self._end(host)
+
+    @contextlib.contextmanager
+    def gpus(self, host: str, *numbers: int) -> Iterator[None]:
+        """In a `with` block the node has device files /dev/nvidiaN; there is nothing behind them."""
+        self.root(host, "bash", "-ec", GPUS, "bash", *map(str, numbers))
+        try:
+            yield
+        finally:
+            self.root(host, "umount", "--recursive", "--lazy", "/dev")
 
     # --- commands and processes ------------------------------------------------------------------------
 

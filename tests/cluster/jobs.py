@@ -53,7 +53,8 @@ class Job:
     def processes(self) -> dict[str, list[Process]]:
         """The processes of each task that runs now, by task: those with its flags on their command line."""
         found: dict[str, list[Process]] = {}
-        for process in itertools.chain.from_iterable(map(self.cluster.processes, self.cluster.nodes)):
+        on_all_nodes = (self.cluster.processes(node, user=None) for node in self.cluster.nodes)
+        for process in itertools.chain.from_iterable(on_all_nodes):
             role = re.search(r"--job_name (\w+) --task_index (\d+)$", process.command)
             if role and environment(process).get("JOB_ID") == self.id:
                 found.setdefault(":".join(role.groups()), []).append(process)

@@ -216,20 +216,22 @@ def test_ids_come_before_leases():
 
 def test_more_tasks_than_gpus_are_an_error_that_counts_both():
     with pytest.raises(
-        UserError, match=r"node1: 3 tasks \(worker:0, .*\) need 3 GPUs but there are 2 \(0, 1\)"
+        UserError,
+        match=r"node1: 3 tasks \(worker:0, .*\) should have 3 GPUs, but it has 2 GPUs for them \(0, 1\)",
     ):
         assign(agent("ps:0 worker:0 worker:1 worker:2", CPUS, SGE_HGR_gpu="0 1"))
 
 
 def test_leases_that_were_not_to_be_had_are_such_an_error():
     agents = [agent("worker:0", CPUS, leases=(("0",),)), agent("worker:1", CPUS, leases=((),))]
-    with pytest.raises(UserError, match=r"2 tasks .* need 2 GPUs but there are 1 \(0\).*--share-gpus"):
+    with pytest.raises(UserError, match=r"should have 2 GPUs, but it has 1 GPU for them \(0\).*--share-gpus"):
         assign(*agents, gpus_per_task=1)
 
 
 def test_gpus_asked_for_where_there_are_none_are_such_an_error():
     with pytest.raises(
-        UserError, match=r"node1: 1 task \(worker:0\) need 2 GPUs but there are 0 \(none free\)"
+        UserError,
+        match=r"node1: 1 task \(worker:0\) should have 2 GPUs, but it has 0 GPUs for them \(none free\)",
     ):
         assign(agent("worker:0", CPUS), gpus_per_task=2, share_gpus=True)
 
