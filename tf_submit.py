@@ -3175,11 +3175,10 @@ class Supervisor:
             return
         busy = any(run.started and not run.done for run in self.runs)
         self.stop_by = self.now() + self.LEAVE + (self.options.grace if busy else 0.0)
+        self.closed.update(self.pending, [link for _, link in self.retries])
         self.pending.clear()
         self.retries.clear()
         for link in self.links:
-            if link.process is None:
-                self.closed.add(link)
             running = [run for run in self.runs_of[link] if run.started and not run.done]
             for run in running:
                 run.stopped = True

@@ -1,0 +1,49 @@
+"""A task without TensorFlow that plays the part which its arguments give it.
+
+    play.py 'worker:1=sys.exit(3)' 'worker=wait()'
+
+A part is Python; that of the task itself goes before that of its role. Without a part a ps waits to be
+stopped and a worker has nothing to do.
+"""
+
+import json
+import os
+import signal
+import subprocess  # noqa: F401 - parts use it
+import sys
+import time
+
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+role, name = task["type"], "{type}:{index}".format(**task)
+
+
+def wait():
+    """For a signal that ends this process."""
+    while True:
+        time.sleep(600)
+
+
+def checkpoint(number, _frame):
+    """A handler: writes a line of the time into a file, as a training would write its state."""
+    with open(f"checkpoint-{role}-{task['index']}", "a") as file:
+        file.write(f"{signal.Signals(number).name}\n")
+    sys.exit(0)
+
+
+def be_stubborn():
+    """Ignore SIGTERM, and have a grandchild that does the same in a session of its own."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.system("(setsid sh -c 'trap : TERM HUP INT; while :; do sleep 0.2; done' &)")
+
+
+def crash(number):
+    """Die of a signal, and say when."""
+    print("dies at", time.time(), flush=True)
+    os.kill(os.getpid(), number)
+    wait()
+
+
+parts = dict(argument.split("=", 1) for argument in sys.argv[1:] if "=" in argument)
+part = parts.get(name) or parts.get(role) or ("wait()" if role == "ps" else "")
+print("begins", flush=True)
+exec(part)
