@@ -37,8 +37,8 @@ class Job:
 
     @property
     def status(self) -> int:
-        """Exit status of the job script."""
-        return int(self.records[-1]["exit_status"])
+        """Exit status of the job script; qacct says "137 (Killed)"."""
+        return int(self.records[-1]["exit_status"].split()[0])
 
     @property
     def output(self) -> str:
@@ -83,8 +83,10 @@ class Folder:
         """Write an executable file into it; its path on the hosts."""
         return self.cluster.write(f"{self.name}/{name}", text, self.user)
 
-    def submit(self, *words: str, slots: str | int = 2, qsub: Sequence[str] = ()) -> Job:
+    def submit(
+        self, *words: str, slots: str | int = 2, qsub: Sequence[str] = (), pe: str = "tensorflow"
+    ) -> Job:
         """Submit `tf_submit.py WORDS...` with these options of qsub."""
-        options = ["-pe", "tensorflow", str(slots), "-cwd", "-j", "y", *qsub]
+        options = ["-pe", pe, str(slots), "-cwd", "-j", "y", *qsub]
         job_id = self.cluster.qsub(*options, TF_SUBMIT, *words, user=self.user, cwd=self.path)
         return Job(self.cluster, job_id, self.cluster.home(self.user) / self.name)

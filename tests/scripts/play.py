@@ -36,6 +36,14 @@ def be_stubborn():
     os.system("(setsid sh -c 'trap : TERM HUP INT; while :; do sleep 0.2; done' &)")
 
 
+def times(number):
+    """Whether this task has been started more often than so many times."""
+    with open(f"times-{role}-{task['index']}", "a+") as file:
+        file.write(".")
+        file.seek(0)
+        return len(file.read()) > number
+
+
 def crash(number):
     """Die of a signal, and say when."""
     print("dies at", time.time(), flush=True)

@@ -1,0 +1,63 @@
+"""Jobs whose tasks play a part (tests/scripts/play.py), and their processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from gridengine import Cluster, Process, wait_until
+from jobs import SCRIPTS, Folder, Job
+
+PLAY = f"{SCRIPTS}/play.py"
+
+
+def play(
+    folder: Folder,
+    *parts: str,
+    options: Sequence[str] = (),
+    slots: int = 4,
+    qsub: Sequence[str] = (),
+    pe: str = "tensorflow",
+) -> Job:
+    """Submit a job: `play(folder, "worker:1=sys.exit(3)", options=["--restarts", "1"])`."""
+    return folder.submit(*options, PLAY, *parts, slots=slots, qsub=qsub, pe=pe)
+
+
+def have_begun(job: Job, tasks: int) -> Job:
+    """Wait until so many tasks play their part."""
+    wait_until(lambda: job.output.count("| begins") >= tasks, 60, f"{tasks} tasks of job {job.id} have begun")
+    return job
+
+
+def parent(pid: int) -> int:
+    """The parent of a process of the machine."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def processes(cluster: Cluster, job: Job, text: str) -> list[Process]:
+    """Processes of a job that have the text in their command line, on all hosts."""
+    mine = f"JOB_ID={job.id}".encode()
+    found = [
+        process for node in cluster.nodes for process in cluster.processes(node) if text in process.command
+    ]
+    return [
+        one for one in found if mine in Path(f"/proc/{one.machine_pid}/environ").read_bytes().split(b"\0")
+    ]
+
+
+def pid_of(cluster: Cluster, job: Job, kind: str, task: str = "worker:0") -> int:
+    """The process of a job, as the machine knows it, that is its launcher, or the task's guardian, agent,
+    qrsh or itself (kind "task")."""
+    if kind == "launcher":
+        return processes(cluster, job, "job_scripts/")[0].machine_pid
+    role, index = task.split(":")
+    [running] = processes(cluster, job, f"--job_name {role} --task_index {index}")
+    if kind == "qrsh":
+        return processes(cluster, job, f"qrsh -inherit {running.host} ")[0].machine_pid
+    agent = parent(running.machine_pid)
+    return {"task": running.machine_pid, "agent": agent, "guardian": parent(agent)}[kind]
+
+
+def kill(cluster: Cluster, job: Job, kind: str, number: int, task: str = "worker:0") -> None:
+    os.kill(pid_of(cluster, job, kind, task), number)
