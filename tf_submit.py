@@ -1548,15 +1548,26 @@ def assign_gpus(
             users.setdefault(ids, []).extend(task for task in group.tasks if task.role != "ps")
         for ids, tasks in users.items():
             gpus.update(split_gpus(host, ids, tasks, options))
-    environments = [hello.environment for here in agents.values() for _, hello in here]
-    untold = not grants and any(ids_granted(environ, resource) for environ in environments)
-    return gpus, (GRANT_UNKNOWN.format(resource),) if untold and len(allocation.hosts) > 1 else ()
+    needs_grant = len(allocation.hosts) > 1 and not grants
+    return gpus, tuple(gpu_warnings(agents, gpus, resource if needs_grant else ""))
+
+
+def gpu_warnings(agents: Answers, gpus: Mapping[str, Sequence[str]], doubtful: str) -> Iterator[str]:
+    """``doubtful`` is a resource whose SGE_HGR_<resource> may be wrong."""
+    answers = [answer for here in agents.values() for answer in here]
+    if doubtful and any(ids_granted(hello.environment, doubtful) for _, hello in answers):
+        yield GRANT_UNKNOWN.format(doubtful)
+    tasks = [task for group, _ in answers for task in group.tasks if task.role != "ps"]
+    without = [f"{task.name} on {task.host}" for task in tasks if task.name not in gpus]
+    if gpus and without:
+        yield NO_GPU + shortened(without)
 
 
 GRANT_UNKNOWN = (
     "qstat -j does not tell which {0} each host has, so SGE_HGR_{0} is believed, "
     "which Open Cluster Scheduler 9 fills in wrongly in jobs over several hosts"
 )
+NO_GPU = "not all tasks have a GPU, since neither scheduler nor site named any on their hosts: "
 
 
 def gpu_grants(qstat: str, resource: str, job_id: str) -> dict[str, tuple[str, ...]]:

@@ -7,7 +7,7 @@ from hosts import FIXTURES, agent, captured_environment, job, machine, script
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tf_submit import Options, UserError, assign_gpus, device_ids, gpu_grants
+from tf_submit import NO_GPU, Options, UserError, assign_gpus, device_ids, gpu_grants
 
 CPUS = machine()
 ONE_HOST = job(4)
@@ -159,7 +159,8 @@ def test_hosts_that_differ_in_their_domain_alone_are_never_taken_for_each_other(
     agents = [agent(f"worker:{n}", CPUS, host=f"node1.{domain}") for n, domain in enumerate(["east", "west"])]
     assert gpus(*agents, allocation=TWO_HOSTS, qstat=resource_map("gpu=node1=(3)")) == {}
     qstat = resource_map("gpu=node1.west=(3),gpu=node1.north=(4)")
-    assert gpus(*agents, allocation=TWO_HOSTS, qstat=qstat) == {"worker:1": ("3",)}
+    found, warnings = assign(*agents, allocation=TWO_HOSTS, qstat=qstat)
+    assert (found, warnings) == ({"worker:1": ("3",)}, (NO_GPU + "worker:0 on node1.east",))
     assert gpus(agents[0], allocation=TWO_HOSTS, qstat=resource_map("gpu=node1.west=(3)")) == {}
 
 
@@ -187,8 +188,9 @@ def test_where_the_site_hides_all_devices_there_are_none(visible):
 def test_what_a_prolog_set_for_the_job_script_counts_on_the_master_host_alone():
     agents = [agent(f"worker:{n}", CPUS, host=f"node{n + 1}") for n in (0, 1)]
     found_by_script = script((0,), CUDA_VISIBLE_DEVICES="1")
-    found = gpus(*agents, allocation=TWO_HOSTS, found_by_script=found_by_script)
+    found, warnings = assign(*agents, allocation=TWO_HOSTS, found_by_script=found_by_script)
     assert found == {"worker:0": ("1",)}
+    assert warnings == (NO_GPU + "worker:1 on node2",)
 
 
 def test_ids_of_the_scheduler_come_before_visible_devices():
