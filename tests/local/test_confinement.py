@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -68,6 +70,23 @@ def test_a_kernel_without_the_system_call_is_told(monkeypatch):
     monkeypatch.setattr(tf_submit, "SET_MEMPOLICY", {})
     with confined(None, [0]) as trouble:
         assert (trouble, child("echo runs")) == ("set_mempolicy: Function not implemented", "runs\n")
+
+
+def test_a_job_whose_memory_cannot_be_bound_runs_with_a_warning_for_the_host(tmp_path):
+    text, changed = re.subn(
+        "SET_MEMPOLICY = {.*}", "SET_MEMPOLICY = {}", Path(tf_submit.__file__).read_text()
+    )
+    assert changed == 1
+    (tmp_path / "tf_submit.py").write_text(text)
+    options = ["--local", "2", "--ps", "0", "--bind", "cores", "--membind", "echo", "runs"]
+    command = [sys.executable, "tf_submit.py", *options]
+    job = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert job.returncode == 0
+    assert job.stdout.count("| runs ") == 2
+    warning = (
+        "localhost: memory is not bound to NUMA nodes (--membind): set_mempolicy: Function not implemented"
+    )
+    assert job.stderr.count(warning) == 1
 
 
 @pytest.mark.skipif(not shutil.which("lscpu"), reason="no lscpu")
