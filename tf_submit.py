@@ -189,8 +189,7 @@ def with_port(address: str, port: int) -> str:
 def try_port(port: int) -> socket.socket | None:
     """Reserves a TCP port (0: any free one) on all addresses, or returns None if it is taken.
 
-    The socket is bound without SO_REUSEADDR, so that it gets the port for itself, and has the option set
-    afterwards, so that TensorFlow's server, which sets it too, can bind the port beside it.
+    No other program can bind the port, until ``share_port``: the socket is bound without SO_REUSEADDR.
     """
     family = socket.AF_INET6 if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6") else socket.AF_INET
     reserved = socket.socket(family, socket.SOCK_STREAM)
@@ -201,8 +200,12 @@ def try_port(port: int) -> socket.socket | None:
     except OSError:
         reserved.close()
         return None
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return reserved
+
+
+def share_port(reserved: socket.socket) -> None:
+    """Lets a program that sets SO_REUSEADDR, as TensorFlow's server does, bind a reserved port; no other."""
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
 def reserve_ports(base: int | None, count: int) -> list[socket.socket]:
@@ -711,6 +714,7 @@ class Agent:
         child = self.children[task]
         child.status = child.deadline = None
         child.stop_asked, child.before = False, child.cpu
+        share_port(self.ports[task])
         try:
             child.process = self.spawn(**order)
         except OSError as error:
@@ -2472,6 +2476,7 @@ class TensorBoard:
         self.log_path, self.console = log_path, console
         self.stopping = False
         self.reserved = reserve_ports(TENSORBOARD_PORT, 1)[0]
+        share_port(self.reserved)
         self.port: int = self.reserved.getsockname()[1]
         command = tensorboard_command(python, logdir, address, self.port)
         with open(log_path, "ab") as log:
@@ -2614,17 +2619,22 @@ def ask_scheduler(environ: Mapping[str, str], *command: str) -> str:
     return ""
 
 
-def agent_command(group: Group, python: str, environ: Mapping[str, str]) -> list[str]:
-    """The command that starts an agent. One single argument for qrsh, since flavours join several
-    differently before a login shell reads them."""
-    if group.transport == "local":
-        return [python, "-c", BOOTSTRAP]
+def find_qrsh(environ: Mapping[str, str]) -> str:
+    """The path of qrsh. Raises UserError."""
     qrsh = find_program("qrsh", environ)
     if not qrsh:
         raise UserError(
             "qrsh not found in SGE_BINARY_PATH, SGE_ROOT or PATH; is the Grid Engine client installed here?"
         )
-    return [qrsh, "-inherit", group.host, f'{shlex.quote(python)} -c "{BOOTSTRAP}"']
+    return qrsh
+
+
+def agent_command(group: Group, python: str, environ: Mapping[str, str]) -> list[str]:
+    """The command that starts an agent. One single argument for qrsh, since flavours join several
+    differently before a login shell reads them."""
+    if group.transport == "local":
+        return [python, "-c", BOOTSTRAP]
+    return [find_qrsh(environ), "-inherit", group.host, f'{shlex.quote(python)} -c "{BOOTSTRAP}"']
 
 
 MESSAGES: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {  # what agents say, and their fields
@@ -3289,20 +3299,21 @@ def scripts_places(environ: Mapping[str, str]) -> list[str]:
 
 
 def find_script(script: str, environ: Mapping[str, str]) -> str:
-    """The path of SCRIPT, or of a command as a shell would find it. Raises UserError."""
-    if not script.endswith(".py"):
-        found = shutil.which(script, path=environ.get("PATH"))
-        if found:
-            return found
-        raise UserError(f"no command {script} on {socket.gethostname()}; PATH is {environ.get('PATH')}")
-    for place in scripts_places(environ):
-        path = os.path.join(place, script)
-        if os.path.isfile(path):
-            return path
-    raise UserError(
-        f"no script {script} in {' or '.join(scripts_places(environ))} on {socket.gethostname()}; "
-        "give its path, in a folder that all hosts see"
-    )
+    """The path of SCRIPT; what does not end in .py is a command, which may be in PATH. Raises UserError."""
+    is_command = not script.endswith(".py")
+    command = shutil.which(script, path=environ.get("PATH")) if is_command else None
+    places = scripts_places(environ)
+    paths = [command] if command else [os.path.join(place, script) for place in places]
+    path = next(filter(os.path.isfile, paths), None)
+    if not path:
+        where = " or ".join([*([f"PATH ({environ.get('PATH')})"] if is_command else []), *places])
+        raise UserError(
+            f"no {'command' if is_command else 'script'} {script} in {where} on {socket.gethostname()}; "
+            "give its path, in a folder that all hosts see"
+        )
+    if is_command and not os.access(path, os.X_OK):
+        raise UserError(f"{path} is not executable: chmod +x it, or name what runs it: -- bash {script}")
+    return path
 
 
 def log_name(task: Task) -> str:
@@ -3710,6 +3721,8 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
     if options.dry_run:
         return show_plan(allocation, plan, options, console)
     find_script(options.script[0], environ)
+    if any(group.transport == "qrsh" for group in plan.groups):
+        find_qrsh(environ)
     if options.local:
         folder = JobFolder.create_local(allocation.job_name)
         allocation = dataclasses.replace(allocation, job_id=folder.job_id)
