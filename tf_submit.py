@@ -2844,9 +2844,9 @@ def pause_before_retry(attempts: int, printed: Sequence[str]) -> float | None:
 class Run:
     """One task as the supervisor sees it."""
 
+    number: int  # of the task within its agent
     task: Task
     link: Link
-    number: int  # of the task within its agent
     status: int | None = None  # as in subprocess; None: not ended, or never reported
     started: float | None = None  # told to start, seconds since the epoch
     ended: float | None = None
@@ -2886,8 +2886,11 @@ class Supervisor:
         self.job, self.options, self.console = job, job.options, job.console
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.links = [self.connect(group) for group in job.plan.groups]
-        self.runs = [Run(task, link, n) for link in self.links for n, task in enumerate(link.group.tasks)]
-        self.runs_of = {link: [run for run in self.runs if run.link is link] for link in self.links}
+        self.runs_of = {
+            link: [Run(*each, link) for each in enumerate(link.group.tasks)] for link in self.links
+        }
+        self.runs = [run for runs in self.runs_of.values() for run in runs]
+        self.awaited = set(awaited_tasks(job.plan.tasks, job.success))
         self.pending = collections.deque(alternate_hosts(self.links))
         self.retries: list[tuple[float, Link]] = []  # with the time of the next try
         self.starting: set[Link] = set()
@@ -3088,7 +3091,7 @@ class Supervisor:
         self.closed.add(link)
         lost = [run for run in self.runs_of[link] if not run.done]
         for run in lost:
-            run.done = True
+            self.conclude(run)
         self.bid_farewell(link)
         if lost:
             self.fail(what, lost, link, status, link.printed(), requeue=True)
@@ -3102,7 +3105,7 @@ class Supervisor:
         self.job.logs[run.task.name].flush()
         if status and not run.stopped and self.restart(run):
             return
-        run.done = True
+        self.conclude(run)
         if status and not run.stopped:
             what = f"{run.task.name} on {run.task.host} {why or describe_exit(status)}"
             self.fail(what, [run], link, status, requeue=run.task.role == "ps")
@@ -3122,12 +3125,14 @@ class Supervisor:
         self.start_task(run)
         return True
 
+    def conclude(self, run: Run) -> None:
+        """Nothing more is to come from a task."""
+        run.done = True
+        self.awaited.discard(run.task.name)
+
     def end_if_complete(self) -> None:
-        """Ends the job when all workers are done, or with ``--success chief`` the chief or worker 0."""
-        trainers = [run for run in self.runs if run.task.role in ("chief", "worker")]
-        if self.job.success == "chief":
-            trainers = trainers[:1]
-        if all(run.done for run in trainers):
+        """Ends the job when the tasks are done that it is about."""
+        if not self.awaited:
             self.stop()
 
     def on_gone(self, link: Link, status: int, why: str) -> None:
@@ -3250,6 +3255,12 @@ class Supervisor:
         outcomes = [run.outcome() for run in self.runs]
         self.job.sum_up(outcomes, self.placements, self.failure, status, self.now() - self.began)
         return status
+
+
+def awaited_tasks(tasks: Iterable[Task], success: str) -> list[str]:
+    """Whose end ends the job: all workers, or with ``--success chief`` the chief or worker 0; their names."""
+    trainers = [task.name for task in tasks if task.role in ("chief", "worker")]
+    return trainers[:1] if success == "chief" else trainers
 
 
 def alternate_hosts(links: Sequence[Link]) -> list[Link]:
