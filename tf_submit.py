@@ -13,6 +13,7 @@ import collections
 import contextlib
 import fcntl
 import glob
+import importlib.util
 import itertools
 import json
 import math
@@ -681,21 +682,19 @@ class Agent:
         self.children = [Child(number) for number in range(len(gpus))]
         try:
             self.say("hello", **self.look(host, port, interface, gpus))
-        except ImportError as error:
-            self.say("refuse", why=f"{error}; install psutil for {sys.executable}")
         except (RefusalError, OSError) as error:
             self.say("refuse", why=str(error))
 
     def look(self, host: str, port: int | None, interface: str | None, gpus: list[int]) -> dict[str, Any]:
-        import psutil
-
+        if importlib.util.find_spec("psutil") is None:  # imported where it is needed, which may be never
+            raise RefusalError(f"no module psutil here; install psutil for {sys.executable}")
         given = are_gpus_given(dict(os.environ), self.common["gpu_resource"])
         self.ports = reserve_ports(port, len(gpus))
         return {
             "address": own_address(host, interface),
             "ports": [reserved.getsockname()[1] for reserved in self.ports],
             "topology": topology(),
-            "mask": psutil.Process().cpu_affinity(),
+            "mask": sorted(os.sched_getaffinity(0)),
             "environment": {k: v for k, v in os.environ.items() if k.startswith(("SGE_", "CUDA_"))},
             "leases": lease_gpus([0] * len(gpus) if given else gpus),
             "pid": os.getpid(),
