@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from gridengine import Cluster, Process, wait_until
+from gridengine import QUEUE, Cluster, Process, wait_until
 from jobs import SCRIPTS, Folder, Job
 
 PLAY = f"{SCRIPTS}/play.py"
@@ -24,10 +25,21 @@ def play(
     return folder.submit(*options, PLAY, *parts, slots=slots, qsub=qsub, pe=pe)
 
 
+def on(master: str, *nodes: str) -> list[str]:
+    """Options of qsub for a job on these hosts only."""
+    queues = ",".join(f"{QUEUE}@{node}" for node in (master, *nodes))
+    return ["-q", queues, "-masterq", f"{QUEUE}@{master}"]
+
+
+def wait_for(job: Job, text: str, count: int = 1) -> Job:
+    """Wait until a job has printed something so many times."""
+    wait_until(lambda: job.output.count(text) >= count, 60, f"{count} times {text!r} from job {job.id}")
+    return job
+
+
 def have_begun(job: Job, tasks: int) -> Job:
     """Wait until so many tasks play their part."""
-    wait_until(lambda: job.output.count("| begins") >= tasks, 60, f"{tasks} tasks of job {job.id} have begun")
-    return job
+    return wait_for(job, "| begins", tasks)
 
 
 def parent(pid: int) -> int:
@@ -37,13 +49,19 @@ def parent(pid: int) -> int:
 
 def processes(cluster: Cluster, job: Job, text: str) -> list[Process]:
     """Processes of a job that have the text in their command line, on all hosts."""
-    mine = f"JOB_ID={job.id}".encode()
-    found = [
-        process for node in cluster.nodes for process in cluster.processes(node) if text in process.command
-    ]
     return [
-        one for one in found if mine in Path(f"/proc/{one.machine_pid}/environ").read_bytes().split(b"\0")
+        process
+        for node in cluster.nodes
+        for process in cluster.processes(node)
+        if text in process.command and belongs_to(process, job)
     ]
+
+
+def belongs_to(process: Process, job: Job) -> bool:
+    with contextlib.suppress(OSError):  # it has ended
+        variables = Path(f"/proc/{process.machine_pid}/environ").read_bytes().split(b"\0")
+        return f"JOB_ID={job.id}".encode() in variables
+    return False
 
 
 def pid_of(cluster: Cluster, job: Job, kind: str, task: str = "worker:0") -> int:

@@ -14,7 +14,7 @@ from datetime import datetime
 import pytest
 from gridengine import Cluster, wait_until
 from jobs import TF_SUBMIT, Folder, Job
-from plays import PLAY, have_begun, kill, play, processes
+from plays import PLAY, have_begun, kill, on, play, processes
 
 Jobs = Mapping[str, Job]
 
@@ -177,12 +177,6 @@ def test_when_the_launcher_is_killed_grid_engine_ends_the_job(victims: Jobs) -> 
 
 
 # ---- hosts
-
-
-def on(master: str, *nodes: str) -> list[str]:
-    """Options of qsub for a job on these hosts only."""
-    queues = ",".join(f"all.q@{node}" for node in (master, *nodes))
-    return ["-q", queues, "-masterq", f"all.q@{master}"]
 
 
 TICKS = "worker=be_stubborn(); [(print(i), time.sleep(1)) for i in range(12)]"

@@ -1,0 +1,69 @@
+"""Jobs in parallel environments of other kinds than the one of pe/; sge_pe(5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from gridengine import MASTER, QUEUE, Cluster, edited
+from jobs import Folder, Job
+from plays import on, play
+
+# The attributes that differ, for each environment.
+KINDS = {
+    "first": {"job_is_first_task": "TRUE"},
+    "uncontrolled": {"control_slaves": "FALSE"},
+    "summary": {"accounting_summary": "TRUE"},
+    "packed": {"allocation_rule": "$fill_up"},
+}
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster: Cluster) -> Iterator[Mapping[str, Job]]:
+    """Jobs "KIND" on hosts 1 to 3 with two slots on each, and "KIND-alone" with three on node4."""
+    tensorflow = cluster.root(MASTER, "qconf", "-sp", "tensorflow")
+    for name, attributes in KINDS.items():
+        cluster.qconf("-Ap", edited(tensorflow, {"pe_name": name, **attributes}))
+        cluster.root(MASTER, "qconf", "-aattr", "queue", "pe_list", name, QUEUE)
+    several = {
+        name: play(Folder(cluster, name), slots=6, pe=name, qsub=on("node1", "node2", "node3"))
+        for name in KINDS
+    }
+    alone = {
+        f"{name}-alone": play(Folder(cluster, f"{name}-alone"), slots=3, pe=name, qsub=on("node4"))
+        for name in KINDS
+    }
+    yield {name: job.wait() for name, job in (several | alone).items()}
+    for name in KINDS:
+        cluster.root(MASTER, "qconf", "-dattr", "queue", "pe_list", name, QUEUE)
+        cluster.root(MASTER, "qconf", "-dp", name)
+
+
+@pytest.mark.parametrize(
+    "name", ["first", "summary", "packed", "first-alone", "uncontrolled-alone", "summary-alone"]
+)
+def test_a_task_runs_on_every_slot(jobs: Mapping[str, Job], name: str) -> None:
+    assert jobs[name].status == 0, jobs[name].output
+    assert jobs[name].output.count("| begins") == (3 if "alone" in name else 6)
+
+
+@pytest.mark.parametrize("name", ["first", "first-alone"])
+def test_where_the_job_script_is_the_first_task_one_task_runs_beside_it(
+    jobs: Mapping[str, Job], name: str
+) -> None:
+    *tasks, script = jobs[name].records
+    slots = 3 if "alone" in name else 6
+    assert len(tasks) == slots - 1
+
+
+def test_without_control_of_slaves_a_job_on_several_hosts_is_an_error_that_says_what_to_do(
+    jobs: Mapping[str, Job],
+) -> None:
+    job = jobs["uncontrolled"]
+    assert job.status == 2
+    assert "the parallel environment uncontrolled has control_slaves FALSE" in job.output
+    assert "set control_slaves TRUE (qconf -mp uncontrolled)" in job.output
+
+
+def test_accounting_summary_gives_one_record(jobs: Mapping[str, Job]) -> None:
+    assert len(jobs["summary"].records) == 1
