@@ -171,7 +171,7 @@ def test_what_cannot_start_says_why(cluster: Cluster, folder: Folder) -> None:
     old = folder.write("old", "#!/bin/sh\necho 'future feature annotations is not defined' >&2; exit 1\n")
     faults = {
         folder.submit("nowhere.py"): (2, f"no script nowhere.py in {folder.path} on node"),
-        folder.submit("nowhere.sh"): (2, "no command nowhere.sh on node"),
+        folder.submit("nowhere.sh"): (2, "no command nowhere.sh in PATH"),
         folder.submit("--ps", "3", SHOW): (2, "room for 2 tasks, but 3 ps, 1 worker need 4"),
         folder.submit("--port", "http", SHOW): (2, "'http' is not a number"),
         folder.submit("--python", f"{bare}/bin/python3", SHOW): (1, f"install psutil for {bare}/bin/python3"),
