@@ -1,0 +1,2 @@
+# A compute node, with the defaults.
+include tf_submit::node
