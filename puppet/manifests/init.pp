@@ -15,30 +15,20 @@ class tf_submit (
   Enum['present', 'absent'] $ensure = 'present',
   Tf_submit::Path $directory = '/opt/tf_submit',
 ) {
-  $folder = $ensure ? { 'present' => 'directory', default => 'absent' }
-
-  file {
-    default:
+  ['tf_submit.py', 'example.py'].each |$script| {
+    file { "${directory}/${script}":
       ensure => $ensure,
       owner  => 'root',
       group  => 'root',
       mode   => '0755',
+      source => "puppet:///modules/tf_submit/${script}",
       links  => follow,
-      backup => false,
-      ;
-    "${directory}/tf_submit.py":
-      source => 'puppet:///modules/tf_submit/tf_submit.py',
-      ;
-    "${directory}/example.py":
-      source => 'puppet:///modules/tf_submit/example.py',
-      ;
-    "${directory}/sample_digits":
-      ensure  => $folder,
-      mode    => '0644',
-      source  => 'puppet:///modules/tf_submit/sample_digits',
-      recurse => true,
-      force   => true,
-      ;
+    }
+  }
+
+  tf_submit::folder { "${directory}/sample_digits":
+    ensure => $ensure,
+    source => 'sample_digits',
   }
 
   if $ensure == 'present' {
@@ -54,7 +44,10 @@ class tf_submit (
       path     => ['/usr/bin', '/bin'],
       provider => shell,
       onlyif   => "test -d ${directory} && test -z \"$(ls -A ${directory})\"",
-      require  => File["${directory}/tf_submit.py", "${directory}/example.py", "${directory}/sample_digits"],
+      require  => [
+        File["${directory}/tf_submit.py", "${directory}/example.py"],
+        Tf_submit::Folder["${directory}/sample_digits"],
+      ],
     }
   }
 }

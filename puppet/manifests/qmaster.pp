@@ -20,7 +20,8 @@
 # @param gpu_complex
 #   Whether to add a complex for GPUs, which users ask for with `-l gpu=1`.
 # @param force
-#   Whether to replace a parallel environment of that name that somebody has set up in another way.
+#   Whether to replace a parallel environment of that name that somebody has set up in another way. The old
+#   one is kept in a file in /root.
 # @param settings
 #   The cluster's settings.sh, which makes qconf known. Debian's and Ubuntu's packages need none.
 class tf_submit::qmaster (
@@ -37,47 +38,38 @@ class tf_submit::qmaster (
 
   $set_up = $settings.then |$file| { ". ${file} && " }
   $complex = $gpu_complex ? { true => ' --gpu-complex', default => '' }
-  $over = $force ? { true => ' --force', default => '' }
+  $override = $force ? { true => ' --force', default => '' }
   $in_queues = $queues.map |$queue| { " --queue ${queue}" }.join
 
   if $tf_submit::ensure == 'present' {
-    $ensure_folder = 'directory'
-    $ensure_install = 'file'
-    $command = "${set_up}${install} --pe ${pe}${in_queues}${complex}${over}"
-    File[$folder, $install] -> Exec[$command]
+    $command = "${set_up}${install} --pe ${pe}${in_queues}${complex}${override}"
+    $done = "test -x ${install} && ${command} --dry-run"
+
+    file { $install:
+      ensure => file,
+      owner  => 'root',
+      group  => 'root',
+      mode   => '0755',
+      source => 'puppet:///modules/tf_submit/pe/install.sh',
+      links  => follow,
+    }
+    Tf_submit::Folder[$folder] -> File[$install] -> Exec[$command]
   } else {
-    $ensure_folder = 'absent'
-    $ensure_install = 'absent'
     $command = "${set_up}${install} --pe ${pe}${complex} --uninstall"
-    Exec[$command] -> File[$install, $folder] -> Class['tf_submit']
+    $done = "test ! -x ${install} || ${command} --dry-run"
+
+    Exec[$command] -> Tf_submit::Folder[$folder] -> Class['tf_submit']
+  }
+
+  tf_submit::folder { $folder:
+    ensure => $tf_submit::ensure,
+    source => 'pe',
   }
 
   exec { $command:
     path     => ['/usr/bin', '/bin', '/usr/sbin', '/sbin'],
     provider => shell,
     cwd      => '/root',
-    onlyif   => "test -x ${install}",
-    unless   => "${command} --dry-run",
-  }
-
-  file {
-    default:
-      owner  => 'root',
-      group  => 'root',
-      links  => follow,
-      backup => false,
-      ;
-    $folder:
-      ensure  => $ensure_folder,
-      mode    => '0644',
-      source  => 'puppet:///modules/tf_submit/pe',
-      recurse => true,
-      force   => true,
-      ;
-    $install:
-      ensure => $ensure_install,
-      mode   => '0755',
-      source => 'puppet:///modules/tf_submit/pe/install.sh',
-      ;
+    unless   => $done,
   }
 }

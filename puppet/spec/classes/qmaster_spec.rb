@@ -12,7 +12,7 @@ describe 'tf_submit::qmaster' do
       it { is_expected.to contain_class('tf_submit') }
       it { is_expected.to contain_file('/opt/tf_submit/pe').with(ensure: 'directory', recurse: true, links: 'follow') }
       it { is_expected.to contain_file(install).with(mode: '0755').that_comes_before("Exec[#{command}]") }
-      it { is_expected.to contain_exec(command).with_unless("#{command} --dry-run") }
+      it { is_expected.to contain_exec(command).with_unless("test -x #{install} && #{command} --dry-run") }
     end
   end
 
@@ -24,7 +24,7 @@ describe 'tf_submit::qmaster' do
     it do
       everything = '. /opt/sge/default/common/settings.sh && ' \
                    "#{install} --pe tf --queue all.q --queue gpu.q --gpu-complex --force"
-      is_expected.to contain_exec(everything).with_unless("#{everything} --dry-run")
+      is_expected.to contain_exec(everything).with_unless("test -x #{install} && #{everything} --dry-run")
     end
   end
 
@@ -36,11 +36,11 @@ describe 'tf_submit::qmaster' do
     it 'undoes the installation while install.sh is still there' do
       uninstall = "#{install} --pe tensorflow --uninstall"
       is_expected.to contain_exec(uninstall)
-        .with(onlyif: "test -x #{install}", unless: "#{uninstall} --dry-run")
-        .that_comes_before("File[#{install}]")
+        .with_unless("test ! -x #{install} || #{uninstall} --dry-run")
+        .that_comes_before('File[/opt/tf_submit/pe]')
     end
 
-    it { is_expected.to contain_file('/opt/tf_submit/pe').with_ensure('absent').that_comes_before('Class[tf_submit]') }
+    it { is_expected.to contain_file('/opt/tf_submit/pe').with(ensure: 'absent', force: true, source: nil) }
   end
 
   context 'beside a compute node' do

@@ -31,7 +31,7 @@ describe 'tf_submit' do
     it { is_expected.to compile.with_all_deps }
     it { is_expected.to contain_file('/opt/tf_submit/tf_submit.py').with_ensure('absent') }
     it { is_expected.to contain_file('/opt/tf_submit/example.py').with_ensure('absent') }
-    it { is_expected.to contain_file('/opt/tf_submit/sample_digits').with(ensure: 'absent', force: true) }
+    it { is_expected.to contain_file('/opt/tf_submit/sample_digits').with(ensure: 'absent', force: true, source: nil) }
     it { is_expected.to contain_exec('rmdir /opt/tf_submit').that_requires('File[/opt/tf_submit/tf_submit.py]') }
   end
 
