@@ -14,6 +14,7 @@ File.symlink(MODULE, File.join(MODULES, 'tf_submit'))
 RSpec.configure do |config|
   config.module_path = MODULES
   config.setup_fixtures = false
+  config.fail_if_no_examples = true
   config.strict_variables = true
   config.before { Puppet[:strict] = :error }
   config.after(:suite) { FileUtils.rm_r(MODULES) }

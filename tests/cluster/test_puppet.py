@@ -1,7 +1,7 @@
-"""The Puppet module on real hosts: from a bare cluster without internet to finished jobs, and back to nothing.
+"""The Puppet module on real hosts: from a bare cluster without internet to finished jobs, and back.
 
-The compute node's class is applied on node1 and the qmaster's on master, both to /home, which all hosts share.
-Puppet and pip take their time, so the tests follow one installation through its life, in the order of the file.
+The compute node's class is applied on node1 and the qmaster's on master, both to /home, which the hosts share.
+Puppet and pip take their time, so the tests follow one installation through its life, in the file's order.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from pathlib import Path
 import pytest
 from gridengine import MASTER, Cluster
 
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("puppet") or os.environ.get("CI")),
+    reason="puppet is not installed (Debian's package puppet-agent)",
+)
+
 CHECKOUT = Path(__file__).resolve().parents[2]
-SYSTEM_PYTHON = "/usr/bin/python3"
-WHEELS = ["tensorflow-cpu==2.21.0", "psutil==7.2.2"]  # the module's defaults
-OLD_PSUTIL = "psutil==7.1.0"
+MODULE = CHECKOUT / "puppet"
 
 NODE = """
   class { 'tf_submit': ensure => %s, directory => '/home/tf_submit' }
@@ -30,45 +33,57 @@ QMASTER = """
   class { 'tf_submit': ensure => %s, directory => '/home/tf_submit' }
   include tf_submit::qmaster
 """
+ROLL_OUT = ((MASTER, QMASTER), ("node1", NODE))
 
-pytestmark = pytest.mark.skipif(
-    not (shutil.which("puppet") or os.environ.get("CI")), reason="puppet is not installed (package puppet-agent)"
-)
+UNCHANGED, CHANGED, FAILED = 0, 2, (4, 6)  # exit statuses of puppet apply --detailed-exitcodes
+
+
+def default(parameter: str) -> str:
+    """The module's own value of a parameter: `default("psutil_version")` is "7.2.2"."""
+    found = re.search(rf"\${parameter} = '(.+)'", (MODULE / "manifests" / "node.pp").read_text())
+    assert found
+    return found[1]
+
+
+TENSORFLOW = f"tensorflow-cpu=={default('tensorflow_version')}"
+PSUTIL = f"psutil=={default('psutil_version')}"
+OLD_PSUTIL = "psutil==7.1.0"
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run of Puppet: the exit status of --detailed-exitcodes, what it said, and the resources it changed."""
+    """One run of Puppet: its exit status and what it said."""
 
     status: int
     output: str
 
     @property
     def changed(self) -> set[str]:
-        """Such as {"File[/home/tf_submit/example.py]"}."""
+        """The resources that it changed, such as {"File[/home/tf_submit/example.py]"}."""
         return set(re.findall(r"^Notice: /Stage\[main\]/[^[]*/(\w+\[.*\])/\w+: ", self.output, re.MULTILINE))
 
 
-NOTHING_CHANGED, CHANGED, FAILED = 0, 2, (4, 6)
-
-
 def apply(cluster: Cluster, host: str, manifest: str, *options: str) -> Run:
-    """Apply a manifest on a host as root, with the strictness of Puppet 8."""
+    """Apply a manifest on a host, as strict as Puppet 8 is without being asked."""
     command = ["puppet", "apply", "--color=false", "--detailed-exitcodes", "--modulepath=/home/modules"]
     strict = ["--strict=error", "--strict_variables"]
     folders = [f"--{kind}dir=/tmp/puppet/{kind}" for kind in ("conf", "code", "var", "log", "run", "public")]
-    done = cluster.run(
-        host, [*command, *strict, *folders, *options], user="root", stdin=manifest, timeout=600
-    )
+    argv = [*command, *strict, *folders, *options]
+    done = cluster.run(host, argv, user="root", stdin=manifest, timeout=600)
     return Run(done.returncode, done.stdout + done.stderr)
 
 
+def pip(cluster: Cluster, *arguments: str) -> str:
+    """What the environment's pip says."""
+    return cluster.root("node1", "/home/tf_submit/venv/bin/pip", *arguments)
+
+
 def collect_wheels(folder: Path) -> None:
-    """Download wheels for the system's Python, as the administrator of nodes without internet does."""
-    venv = folder / "collector"
-    subprocess.run([SYSTEM_PYTHON, "-m", "venv", venv], check=True)
-    download = [venv / "bin" / "pip", "download", "--quiet", "--dest", folder]
-    subprocess.run([*download, *WHEELS], check=True)
+    """Download the wheels, as an administrator does for nodes without internet."""
+    collector = folder / "collector"
+    subprocess.run(["/usr/bin/python3", "-m", "venv", collector], check=True)
+    download = [collector / "bin" / "pip", "download", "--quiet", "--dest", folder]
+    subprocess.run([*download, TENSORFLOW, PSUTIL], check=True)
     subprocess.run([*download, "--no-deps", OLD_PSUTIL], check=True)
 
 
@@ -76,102 +91,103 @@ def collect_wheels(folder: Path) -> None:
 def cluster() -> Iterator[Cluster]:
     with Cluster("puppet", hosts=2, slots=2, bare=True) as cluster:
         home = cluster.state / "home"
-        (home / "empty").mkdir()
         (home / "modules").mkdir()
-        subprocess.run(["cp", "-rL", CHECKOUT / "puppet", home / "modules" / "tf_submit"], check=True)
+        subprocess.run(["cp", "-rL", MODULE, home / "modules" / "tf_submit"], check=True)
         collect_wheels(home / "wheels")
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def installed(cluster: Cluster) -> dict[str, Run]:
-    """The first run on each host."""
-    return {
-        MASTER: apply(cluster, MASTER, QMASTER % "present"),
-        "node1": apply(cluster, "node1", NODE % "present"),
-    }
+def first_runs(cluster: Cluster) -> dict[str, Run]:
+    return {host: apply(cluster, host, manifest % "present") for host, manifest in ROLL_OUT}
 
 
-def pip(cluster: Cluster, *arguments: str) -> str:
-    return cluster.root("node1", "/home/tf_submit/venv/bin/pip", *arguments)
+installed = pytest.mark.usefixtures("first_runs")
 
 
-def test_noop_tells_what_would_be_done_and_does_nothing(cluster: Cluster) -> None:
+@pytest.fixture
+def directory(cluster: Cluster) -> Path:
+    """The module's folder on the hosts, as the machine sees it."""
+    return cluster.state / "home" / "tf_submit"
+
+
+def submit(cluster: Cluster, *script: str) -> str:
+    """Submit a script for three tasks; the job's id."""
+    resources = ("-pe", "tensorflow", "3", "-j", "y", "-cwd")
+    return cluster.qsub(
+        *resources, "-S", "/home/tf_submit/venv/bin/python", "/home/tf_submit/tf_submit.py", *script
+    )
+
+
+def test_noop_tells_what_would_be_done_and_does_nothing(cluster: Cluster, directory: Path) -> None:
     run = apply(cluster, "node1", NODE % "present" + "include tf_submit::qmaster", "--noop")
-    assert run.status == NOTHING_CHANGED, run.output
+    assert run.status == UNCHANGED, run.output
     assert "Exec[create /home/tf_submit/venv]/returns: current_value 'notrun'" in run.output
-    assert not (cluster.state / "home" / "tf_submit").exists()
+    assert not directory.exists()
 
 
-def test_the_first_run_installs(installed: dict[str, Run], cluster: Cluster) -> None:
-    assert installed[MASTER].status == installed["node1"].status == CHANGED, installed
-    folder = cluster.state / "home" / "tf_submit"
+def test_the_first_run_installs(first_runs: dict[str, Run], cluster: Cluster, directory: Path) -> None:
+    assert {host: run.status for host, run in first_runs.items()} == {MASTER: CHANGED, "node1": CHANGED}
     for script in ("tf_submit.py", "example.py"):
-        assert (folder / script).read_bytes() == (CHECKOUT / script).read_bytes()
-        assert not (folder / script).is_symlink()
-    assert pip(cluster, "list", "--format=freeze").count("tensorflow") == 1
+        assert (directory / script).read_bytes() == (CHECKOUT / script).read_bytes()
+    assert {TENSORFLOW, PSUTIL} < set(pip(cluster, "freeze").replace("_", "-").split())
     assert cluster.root(MASTER, "qconf", "-spl").split() == ["tensorflow"]
 
 
-def test_the_second_run_changes_nothing(installed: dict[str, Run], cluster: Cluster) -> None:
-    for host, manifest in ((MASTER, QMASTER), ("node1", NODE)):
+@installed
+def test_the_second_run_changes_nothing(cluster: Cluster) -> None:
+    for host, manifest in ROLL_OUT:
         run = apply(cluster, host, manifest % "present")
-        assert run.status == NOTHING_CHANGED, run.output
+        assert run.status == UNCHANGED, run.output
 
 
-def test_jobs_train_with_the_environment(installed: dict[str, Run], cluster: Cluster) -> None:
-    job = cluster.qsub(
-        *("-pe", "tensorflow", "3", "-j", "y", "-cwd", "-S", "/home/tf_submit/venv/bin/python"),
-        *("/home/tf_submit/tf_submit.py", "/home/tf_submit/example.py", "--epochs", "1"),
-    )
+@installed
+def test_a_job_trains(cluster: Cluster) -> None:
+    job = submit(cluster, "/home/tf_submit/example.py", "--epochs", "1")
     records = cluster.wait(job)
-    output = cluster.output(job)
-    assert [record["exit_status"] for record in records] == ["0"] * 4, output
-    assert "Test-Accuracy" in output
+    assert [record["exit_status"] for record in records] == ["0"] * 4, cluster.output(job)
+    assert "Test-Accuracy" in cluster.output(job)
 
 
-def test_every_task_runs_the_python_of_the_environment(installed: dict[str, Run], cluster: Cluster) -> None:
-    (cluster.home() / "probe.py").write_text("import psutil, sys, tensorflow; print('runs', sys.executable)\n")
-    job = cluster.qsub(
-        *("-pe", "tensorflow", "3", "-j", "y", "-cwd", "-S", "/home/tf_submit/venv/bin/python"),
-        *("/home/tf_submit/tf_submit.py", "probe.py"),
-    )
+@installed
+def test_every_task_runs_the_python_of_the_environment(cluster: Cluster) -> None:
+    probe = "import sys, psutil, tensorflow; print('this is', sys.executable)\n"
+    (cluster.home() / "probe.py").write_text(probe)
+    job = submit(cluster, "probe.py")
     cluster.wait(job)
-    assert cluster.output(job).count("runs /home/tf_submit/venv/bin/python") == 3, cluster.output(job)
+    assert cluster.output(job).count("this is /home/tf_submit/venv/bin/python") == 3, cluster.output(job)
 
 
-def test_what_has_drifted_is_put_back(installed: dict[str, Run], cluster: Cluster) -> None:
-    script = cluster.state / "home" / "tf_submit" / "example.py"
+@installed
+def test_what_has_drifted_is_put_back(cluster: Cluster, directory: Path) -> None:
     pip(cluster, "install", "--quiet", "--no-index", "--find-links=/home/wheels", OLD_PSUTIL)
-    pip(cluster, "uninstall", "--quiet", "--yes", "gast")  # a dependency of TensorFlow
-    script.write_text("raise SystemExit('edited by hand')\n")
+    pip(cluster, "uninstall", "--quiet", "--yes", "gast")  # TensorFlow depends on it
+    (directory / "example.py").write_text("raise SystemExit('edited by hand')\n")
 
     run = apply(cluster, "node1", NODE % "present")
-    assert run.status == CHANGED, run.output
-    assert run.changed == {
-        "File[/home/tf_submit/example.py]",
-        "Exec[install /home/tf_submit/venv/requirements.txt]",
-    }
-    assert "psutil==7.2.2" in pip(cluster, "list", "--format=freeze")
+    assert (run.status, run.changed) == (
+        CHANGED,
+        {"File[/home/tf_submit/example.py]", "Exec[install /home/tf_submit/venv/requirements.txt]"},
+    ), run.output
+    assert PSUTIL in pip(cluster, "freeze").split()
     assert pip(cluster, "check") == "No broken requirements found.\n"
-    assert script.read_bytes() == (CHECKOUT / "example.py").read_bytes()
-    assert apply(cluster, "node1", NODE % "present").status == NOTHING_CHANGED
+    assert (directory / "example.py").read_bytes() == (CHECKOUT / "example.py").read_bytes()
+    assert apply(cluster, "node1", NODE % "present").status == UNCHANGED
 
 
-def test_an_environment_whose_python_is_gone_is_built_anew(installed: dict[str, Run], cluster: Cluster) -> None:
-    venv = cluster.state / "home" / "tf_submit" / "venv"
-    (venv / "bin" / "python3").unlink()
-    (venv / "bin" / "python3").symlink_to("/usr/bin/python3.0")  # as after an upgrade of the operating system
+@installed
+def test_an_environment_that_lost_its_python_is_built_anew(cluster: Cluster, directory: Path) -> None:
+    python = directory / "venv" / "bin" / "python3"
+    python.unlink()
+    python.symlink_to("/usr/bin/python3.0")  # as after an upgrade of the operating system
 
-    run = apply(cluster, "node1", (NODE % "present").replace("/home/wheels", "/home/empty"))
-    assert {"Exec[discard /home/tf_submit/venv]", "Exec[create /home/tf_submit/venv]"} < run.changed, run.output
-    assert pip(cluster, "list", "--format=freeze").startswith("pip==")
-
-
-def test_without_its_wheels_the_run_fails(installed: dict[str, Run], cluster: Cluster) -> None:
-    run = apply(cluster, "node1", (NODE % "present").replace("/home/wheels", "/home/empty"))
+    without_wheels = (NODE % "present").replace("/home/wheels", "/home")
+    run = apply(cluster, "node1", without_wheels)
+    assert {"Exec[discard /home/tf_submit/venv]", "Exec[create /home/tf_submit/venv]"} < run.changed, (
+        run.output
+    )
     assert run.status in FAILED
-    assert "No matching distribution found for tensorflow-cpu==2.21.0" in run.output
+    assert f"No matching distribution found for {TENSORFLOW}" in run.output
 
 
 def test_a_folder_of_somebody_else_is_left_alone(cluster: Cluster) -> None:
@@ -187,18 +203,16 @@ def test_a_folder_of_somebody_else_is_left_alone(cluster: Cluster) -> None:
     assert run.status in FAILED
     assert re.search("cannot create directory .*/home/someone.*: File exists", run.output), run.output
     assert apply(cluster, "node1", manifest % "absent").status == CHANGED
-    assert [path.name for path in letter.parent.iterdir()] == ["letter"]
+    assert list(letter.parent.iterdir()) == [letter]
     assert letter.read_text() == "mine"
 
 
-def test_absent_removes_everything(installed: dict[str, Run], cluster: Cluster) -> None:
-    for host, manifest in ((MASTER, QMASTER), ("node1", NODE)):
-        run = apply(cluster, host, manifest % "absent")
-        assert run.status == CHANGED, run.output
-    assert not (cluster.state / "home" / "tf_submit").exists()
+@installed
+def test_absent_removes_everything(cluster: Cluster, directory: Path) -> None:
+    for status in (CHANGED, UNCHANGED):
+        for host, manifest in ROLL_OUT:
+            run = apply(cluster, host, manifest % "absent")
+            assert run.status == status, run.output
+    assert not directory.exists()
     assert "tensorflow" not in cluster.root(MASTER, "qconf", "-sq", "all.q")
     assert "tensorflow" not in cluster.run(MASTER, ["qconf", "-spl"], user="root").stdout
-
-    for host, manifest in ((MASTER, QMASTER), ("node1", NODE)):
-        run = apply(cluster, host, manifest % "absent")
-        assert run.status == NOTHING_CHANGED, run.output
