@@ -1,6 +1,6 @@
 """The Puppet module on real hosts: from a bare cluster without internet to finished jobs, and back.
 
-The compute node's class is applied on node1 and the qmaster's on master, both to /home, which the hosts share.
+The compute node's class is applied on node1 and the qmaster's on master, both to /home, which they share.
 Puppet and pip take their time, so the tests follow one installation through its life, in the file's order.
 """
 
@@ -82,7 +82,7 @@ def collect_wheels(folder: Path) -> None:
     """Download the wheels, as an administrator does for nodes without internet."""
     collector = folder / "collector"
     subprocess.run(["/usr/bin/python3", "-m", "venv", collector], check=True)
-    download = [collector / "bin" / "pip", "download", "--quiet", "--dest", folder]
+    download: list[str | Path] = [collector / "bin" / "pip", "download", "--quiet", "--dest", folder]
     subprocess.run([*download, TENSORFLOW, PSUTIL], check=True)
     subprocess.run([*download, "--no-deps", OLD_PSUTIL], check=True)
 
