@@ -3,7 +3,8 @@
 # The environment is built with the `venv` of the operating system's Python and filled by pip with exact
 # versions. Every run compares what is installed, dependencies included, with what is asked for, without
 # any network, and installs only where they differ. An environment that cannot be mended (its Python has
-# changed with the operating system, or it holds the other build of TensorFlow) is built anew.
+# changed with the operating system, or it holds the other build of TensorFlow) is built anew. Its command
+# `tf_submit` runs tf_submit.py with its Python.
 #
 # @example The defaults: TensorFlow for CPUs in /opt/tf_submit/venv
 #   include tf_submit::node
@@ -113,13 +114,21 @@ class tf_submit::node (
         ;
     }
 
-    file { $requirements:
-      ensure  => file,
-      owner   => 'root',
-      group   => 'root',
-      mode    => '0644',
-      content => $pins.join,
-      require => Exec["create ${venv}"],
+    file {
+      default:
+        ensure  => file,
+        owner   => 'root',
+        group   => 'root',
+        require => Exec["create ${venv}"],
+        ;
+      $requirements:
+        mode    => '0644',
+        content => $pins.join,
+        ;
+      "${venv}/bin/tf_submit":
+        mode    => '0755',
+        content => "#!/bin/sh\nexec ${venv_python} ${tf_submit::directory}/tf_submit.py \"$@\"\n",
+        ;
     }
   }
 }

@@ -111,14 +111,6 @@ def directory(cluster: Cluster) -> Path:
     return cluster.state / "home" / "tf_submit"
 
 
-def submit(cluster: Cluster, *script: str) -> str:
-    """Submit a script for three tasks; the job's id."""
-    resources = ("-pe", "tensorflow", "3", "-j", "y", "-cwd")
-    return cluster.qsub(
-        *resources, "-S", "/home/tf_submit/venv/bin/python", "/home/tf_submit/tf_submit.py", *script
-    )
-
-
 def test_noop_tells_what_would_be_done_and_does_nothing(cluster: Cluster, directory: Path) -> None:
     run = apply(cluster, "node1", NODE % "present" + "include tf_submit::qmaster", "--noop")
     assert run.status == UNCHANGED, run.output
@@ -142,20 +134,20 @@ def test_the_second_run_changes_nothing(cluster: Cluster) -> None:
 
 
 @installed
-def test_a_job_trains(cluster: Cluster) -> None:
-    job = submit(cluster, "/home/tf_submit/example.py", "--epochs", "1")
+def test_a_job_trains_with_the_python_of_the_environment(cluster: Cluster) -> None:
+    (cluster.home() / "script.py").write_text(
+        "import runpy, sys\n"
+        "print('this is', sys.executable)\n"
+        "runpy.run_path('/home/tf_submit/example.py', run_name='__main__')\n"
+    )
+    # As the module's README shows.
+    resources = ("-b", "y", "-pe", "tensorflow", "3", "-j", "y", "-cwd")
+    job = cluster.qsub(*resources, "/home/tf_submit/venv/bin/tf_submit", "script.py", "--epochs", "1")
     records = cluster.wait(job)
-    assert [record["exit_status"] for record in records] == ["0"] * 4, cluster.output(job)
-    assert "Test-Accuracy" in cluster.output(job)
-
-
-@installed
-def test_every_task_runs_the_python_of_the_environment(cluster: Cluster) -> None:
-    probe = "import sys, psutil, tensorflow; print('this is', sys.executable)\n"
-    (cluster.home() / "probe.py").write_text(probe)
-    job = submit(cluster, "probe.py")
-    cluster.wait(job)
-    assert cluster.output(job).count("this is /home/tf_submit/venv/bin/python") == 3, cluster.output(job)
+    output = cluster.output(job)
+    assert [record["exit_status"] for record in records] == ["0"] * 4, output
+    assert output.count("this is /home/tf_submit/venv/bin/python\n") == 3, output
+    assert "Test-Accuracy" in output
 
 
 @installed

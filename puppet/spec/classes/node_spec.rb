@@ -36,6 +36,12 @@ describe 'tf_submit::node' do
           .that_comes_before("Exec[#{install}]")
       end
 
+      it 'has a command that runs tf_submit.py with the Python of the environment' do
+        is_expected.to contain_file('/opt/tf_submit/venv/bin/tf_submit')
+          .with_mode('0755')
+          .with_content(/^exec \/opt\/tf_submit\/venv\/bin\/python \/opt\/tf_submit\/tf_submit\.py "\$@"$/)
+      end
+
       it 'installs with the settings that pip finds on the host' do
         is_expected.to contain_exec(install).with_environment([])
       end
