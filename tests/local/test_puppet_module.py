@@ -47,7 +47,8 @@ def test_reference_is_current(tmp_path: Path) -> None:
     shutil.copytree(MODULE / "manifests", tmp_path / "manifests")
     shutil.copytree(MODULE / "types", tmp_path / "types")
     call("puppet", "strings", "generate", "--format", "markdown", "--out", "REFERENCE.md", cwd=tmp_path)
-    assert (MODULE / "REFERENCE.md").read_text() == (tmp_path / "REFERENCE.md").read_text()
+    current = (tmp_path / "REFERENCE.md").read_text() == (MODULE / "REFERENCE.md").read_text()
+    assert current, "write it again with Debian 12's puppet-strings, as puppet/README.md says"
 
 
 def test_specs_pass_for_every_operating_system() -> None:
