@@ -88,13 +88,14 @@ def collect_wheels(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster("puppet", hosts=2, slots=2, bare=True) as cluster:
-        home = cluster.state / "home"
+def cluster(cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster without a parallel environment; its hosts have the module and the wheels."""
+    with Cluster("puppet", hosts=2, slots=2, venv=cluster.venv, bare=True) as bare:
+        home = bare.state / "home"
         (home / "modules").mkdir()
         subprocess.run(["cp", "-rL", MODULE, home / "modules" / "tf_submit"], check=True)
         collect_wheels(home / "wheels")
-        yield cluster
+        yield bare
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +136,12 @@ def test_the_second_run_changes_nothing(cluster: Cluster) -> None:
 
 @installed
 def test_a_job_trains_with_the_python_of_the_environment(cluster: Cluster) -> None:
-    (cluster.home() / "script.py").write_text(
+    script = (
         "import runpy, sys\n"
         "print('this is', sys.executable)\n"
         "runpy.run_path('/home/tf_submit/example.py', run_name='__main__')\n"
     )
+    (cluster.home() / "script.py").write_text(script)
     # As the module's README shows.
     resources = ("-b", "y", "-pe", "tensorflow", "3", "-j", "y", "-cwd")
     job = cluster.qsub(*resources, "/home/tf_submit/venv/bin/tf_submit", "script.py", "--epochs", "1")

@@ -9,12 +9,13 @@ describe 'tf_submit::qmaster' do
       let(:facts) { facts }
 
       it { is_expected.to compile.with_all_deps }
-      it { is_expected.to contain_class('tf_submit') }
-      it { is_expected.to contain_file('/opt/tf_submit/pe').with(ensure: 'directory', recurse: true, links: 'follow') }
-      it { is_expected.to contain_file(install).with(mode: '0755').that_comes_before("Exec[#{command}]") }
-      it { is_expected.to contain_exec(command).with_unless("test -x #{install} && #{command} --dry-run") }
     end
   end
+
+  it { is_expected.to contain_class('tf_submit') }
+  it { is_expected.to contain_file('/opt/tf_submit/pe').with(ensure: 'directory', recurse: true, links: 'follow') }
+  it { is_expected.to contain_file(install).with(mode: '0755').that_comes_before("Exec[#{command}]") }
+  it { is_expected.to contain_exec(command).with_unless("test -x #{install} && #{command} --dry-run") }
 
   context 'with everything' do
     let(:params) do

@@ -6,16 +6,16 @@ describe 'tf_submit' do
       let(:facts) { facts }
 
       it { is_expected.to compile.with_all_deps }
-      it { is_expected.to contain_file('/opt/tf_submit').with(ensure: 'directory', mode: '0755') }
+    end
+  end
 
-      %w[tf_submit.py example.py].each do |script|
-        it 'installs a script that users can run, the file itself where the module holds a link' do
-          is_expected.to contain_file("/opt/tf_submit/#{script}")
-            .with(ensure: 'present', mode: '0755', links: 'follow', source: "puppet:///modules/tf_submit/#{script}")
-        end
-      end
+  it { is_expected.to contain_file('/opt/tf_submit').with(ensure: 'directory', mode: '0755') }
+  it { is_expected.to contain_file('/opt/tf_submit/sample_digits').with(ensure: 'directory', recurse: true) }
 
-      it { is_expected.to contain_file('/opt/tf_submit/sample_digits').with(ensure: 'directory', recurse: true) }
+  %w[tf_submit.py example.py].each do |script|
+    it 'installs a script that users can run: a file, also where the module holds a link' do
+      is_expected.to contain_file("/opt/tf_submit/#{script}")
+        .with(ensure: 'present', mode: '0755', links: 'follow', source: "puppet:///modules/tf_submit/#{script}")
     end
   end
 
