@@ -9,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 RUFF = $(BIN)/ruff
+PACKAGES := csh shellcheck numactl python3-venv \
+    puppet-agent puppet-lint puppet-strings ruby-rspec-puppet metadata-json-lint
 SHELL_SCRIPTS = $(wildcard pe/*.sh) .ci/run .ci/install-packages
 
 .PHONY: run test check bench packages clean
@@ -44,7 +46,7 @@ $(VENV)/test: $(VENV)/python setup.cfg
 
 # Without these, and without root to install them, the tests that need them skip and say why.
 packages:
-	.ci/install-packages --optional shellcheck csh tcsh
+	.ci/install-packages --optional $(PACKAGES)
 
 clean:
 	rm -rf $(VENV) build *.egg-info
