@@ -151,9 +151,8 @@ def test_what_a_task_leaves_behind_ends_with_it_also_before_it_is_started_again(
 
 
 def test_when_nobody_reads_its_output_any_more_the_job_ends(tmp_path):
-    command = (
-        f"{sys.executable} {ROOT}/tf_submit.py --local 2 {PLAY} 'worker=[print(i) for i in range(9999)]'"
-    )
+    part = "worker=[print(i) for i in range(9999)]; wait()"
+    command = f"{sys.executable} {ROOT}/tf_submit.py --local 2 {PLAY} '{part}'"
     job = subprocess.run(
         ["bash", "-c", f"{command} | head -n 3; echo ${{PIPESTATUS[0]}}"],
         cwd=tmp_path,
