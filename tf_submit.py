@@ -877,6 +877,8 @@ def signal_name(number: int) -> str:
 
 def agent_main() -> None:
     """Life of this program on a node, started by BOOTSTRAP at the end of a qrsh."""
+    if sys.version_info < (3, 9):  # noqa: UP036 - the launcher's own is newer, a node's may not be
+        sys.exit("Python 3.9 or later is needed")
     guardian_gone = guard()
     os.write(1, MARK)
     arrived = sys.stdin.buffer.read1(CHUNK)  # type: ignore[union-attr]
@@ -2799,8 +2801,12 @@ START_FAULTS = (
     (r"didn't accept task", "Grid Engine let no task start on {host}: {refusal}"),
     (r"can't resolve host|unknown host|unable to resolve", "Grid Engine cannot resolve the name {host}"),
     (
-        r"annotations is not defined|invalid syntax",
+        r"Python 3.9 or later|annotations is not defined|invalid syntax|no attribute 'buffer'",
         "{python} on {host} is older than Python 3.9; see --python",
+    ),
+    (
+        r"cannot change to directory|can't chdir",
+        "the job's working directory is not there on {host}; submit from a folder that all hosts see",
     ),
     (r"got read error|connection|commlib", "the connection to {host} broke off; is its sge_execd well?"),
 )

@@ -246,6 +246,12 @@ def test_a_task_that_is_never_accepted_is_explained(play):
             127,
             "cannot be run on node2; see --python",
         ),
+        ("SyntaxError: future feature annotations is not defined", 1, "is older than Python 3.9"),
+        (
+            "qrsh_starter: cannot change to directory /scratch: No such file or directory",
+            1,
+            "the job's working directory is not there on node2",
+        ),
         ("", 1, "exit status 1 before the agent spoke"),
     ],
 )
