@@ -47,7 +47,7 @@ line, runs on the node: it finds out what is there, runs the task and passes on 
 FRAME = struct.Struct(">cII")  # kind, number of the task within its agent, bytes that follow
 MESSAGE, STDOUT, STDERR = b"M", b"1", b"2"  # a JSON object, or bytes that the task wrote
 MARK = b"\0tf_submit agent " + __version__.encode() + b"\0\n"  # ends the noise of a login shell
-CHUNK = 1 << 18  # bytes read at once
+CHUNK = 1 << 16  # bytes that are read and passed on at once: what a pipe holds, pipe(7)
 LARGEST_FRAME = 1 << 28  # bytes; anything longer is no frame
 
 
@@ -80,6 +80,33 @@ class Decoder:
             yield kind, task, data[at + FRAME.size : end]
             at = end
         self.rest = data[at:]
+
+
+class Outbox:
+    """What waits for room in a pipe that is not waited for."""
+
+    def __init__(self) -> None:
+        self.parts: collections.deque[memoryview] = collections.deque()
+        self.size = 0  # bytes
+
+    def add(self, data: bytes) -> None:
+        """``data`` is not copied: many may send the same."""
+        self.parts.append(memoryview(data))
+        self.size += len(data)
+
+    def write(self, fd: int) -> None:
+        """Writes what the pipe takes. OSError: nobody will ever read it."""
+        with contextlib.suppress(BlockingIOError):
+            while self.parts:
+                written = os.write(fd, self.parts[0])
+                self.parts[0] = self.parts[0][written:]
+                self.size -= written
+                if not self.parts[0]:
+                    self.parts.popleft()
+
+    def clear(self) -> None:
+        self.parts.clear()
+        self.size = 0
 
 
 # ============================================================================ agent: look at the host
@@ -491,13 +518,13 @@ class Agent:
     the tasks' pipes are left alone, so that a task waits as it would for a slow terminal.
     """
 
-    FULL = 1 << 22  # bytes
+    FULL = 1 << 20  # bytes
     TICK = 1.0  # seconds between two looks at the guardian and at the launcher's silence
     DRAIN = 1.0  # seconds for pipes that a task's descendants keep open after its end
 
     def __init__(self, guardian_gone: int) -> None:
         self.decoder = Decoder()
-        self.unsent: collections.deque[bytes] = collections.deque()
+        self.unsent = Outbox()
         self.children: list[Child] = []
         self.ports: list[socket.socket] = []  # held as long as the agent lives
         self.cluster = ClusterSpec({})
@@ -617,20 +644,14 @@ class Agent:
         self.send(message(type_, **fields))
 
     def send(self, data: bytes) -> None:
-        self.unsent.append(data)
-        if len(self.unsent) == 1:
-            self.flush()
+        self.unsent.add(data)
+        self.flush()
 
     def flush(self) -> None:
         """Writes what the pipe takes; the selector says when there is room for more."""
         try:
-            while self.unsent and not self.lost:
-                data = self.unsent.popleft()
-                written = os.write(1, data)
-                if written < len(data):
-                    self.unsent.appendleft(data[written:])
-        except BlockingIOError:
-            self.unsent.appendleft(data)
+            if not self.lost:
+                self.unsent.write(1)
         except OSError:
             self.lost = True
         if self.lost:
@@ -640,11 +661,11 @@ class Agent:
     def balance(self) -> None:
         """Waits for room where there is something to send; stops reading from tasks while it is too much."""
         watched = 1 in self.selector.get_map()
-        if self.unsent and not watched:
+        if self.unsent.size and not watched:
             self.selector.register(1, selectors.EVENT_WRITE, self.flush)
-        elif watched and not self.unsent:
+        elif watched and not self.unsent.size:
             self.selector.unregister(1)
-        full = sum(map(len, self.unsent)) > self.FULL
+        full = self.unsent.size > self.FULL
         if full != self.full:
             self.full = full
             for child in self.children:
@@ -2085,7 +2106,6 @@ def outcome_json(outcome: Outcome, cores: int) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- what the job prints and keeps
 
-CHUNK = 128 * 1024  # bytes of a task's output that are handled at once
 LONGEST_LINE = 4 * 1024 * 1024  # bytes; of a longer line pieces are passed on
 TAIL_LINES, TAIL_WIDTH = 10, 400  # a task's last lines in the failure report, and characters of each
 TASK_COLORS = (36, 32, 35, 34, 94, 95, 92, 96)  # ANSI; red and yellow are for errors and warnings
@@ -2685,7 +2705,7 @@ class Link:
     def __init__(self, group: Group, logs: Sequence[TaskLog], events: queue.SimpleQueue[Event]) -> None:
         self.group, self.logs, self.events = group, logs, events
         self.process: subprocess.Popen[bytes] | None = None
-        self.unsent = b""
+        self.unsent = Outbox()
         self.noise = b""  # what a login shell printed before the agent spoke
         self.heard = 0.0  # monotonic seconds
         self.attempts = 0
@@ -2703,7 +2723,8 @@ class Link:
         """Starts the agent's process and the thread that reads from it. Raises OSError."""
         self.attempts += 1
         self.heard = time.monotonic()
-        self.noise, self.unsent = b"", b""
+        self.noise = b""
+        self.unsent.clear()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, bufsize=0
@@ -2716,7 +2737,7 @@ class Link:
     def send(self, data: bytes) -> bool:
         """Sends without waiting; False when the pipe is full and ``flush`` has to send the rest."""
         with self.sending:
-            self.unsent += data
+            self.unsent.add(data)
             return self.write()
 
     def flush(self) -> bool:
@@ -2727,17 +2748,13 @@ class Link:
         if not self.process or not self.process.stdin:
             return True
         try:
-            while self.unsent:
-                written = os.write(self.process.stdin.fileno(), self.unsent)
-                self.unsent = self.unsent[written:]
-        except BlockingIOError:
-            return False
+            self.unsent.write(self.process.stdin.fileno())
         except OSError:  # the other end is gone; the reading thread tells
-            self.unsent = b""
-        if self.said_all:
+            self.unsent.clear()
+        if self.said_all and not self.unsent.size:
             self.process.stdin.close()
             self.process.stdin = None
-        return True
+        return not self.unsent.size
 
     def hang_up(self) -> None:
         """Nothing more will be sent; a qrsh whose stdin stays open ends a second later than its task."""
