@@ -734,7 +734,8 @@ class Agent:
         child = self.children[task]
         child.status = child.deadline = None
         child.stop_asked, child.before = False, child.cpu
-        share_port(self.ports[task])
+        if self.ports:  # none on a host that refused: the task of --check runs there all the same
+            share_port(self.ports[task])
         try:
             child.process = self.spawn(**order)
         except OSError as error:
@@ -904,6 +905,114 @@ def agent_main() -> None:
     os.write(1, MARK)
     arrived = sys.stdin.buffer.read1(CHUNK)  # type: ignore[union-attr]
     os._exit(Agent(guardian_gone).serve(arrived))
+
+
+# ============================================================================ agent: check
+# The task of `--check` is this part of the file as well, with check_main at its end.
+
+REACH_TIME = 10.0  # seconds in which the other hosts must be reached
+
+TENSORFLOW_PROBE = """
+import sys
+sys.path = [folder for folder in sys.path if folder]
+import tensorflow
+print(tensorflow.__version__, len(tensorflow.config.list_physical_devices("GPU")))
+"""
+
+
+def check_main() -> None:
+    """Prints in JSON what a task finds on its host, then listens until it is killed.
+
+    The argument, JSON too: its own address and reserved port, or null; and the same of all hosts by name.
+    """
+    own, peers = json.loads(sys.argv[1])
+    listener = listen_on(own[1], backlog=len(peers)) if own else None
+    found = {
+        "python": "{}.{}.{}".format(*sys.version_info),
+        "psutil": psutil_version(),
+        **find_tensorflow(),
+        "devices": len(glob.glob("/dev/nvidia[0-9]*")),
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "online": os.cpu_count(),
+        "environment": {k: v for k, v in os.environ.items() if k.startswith(("SGE_HGR_", "CUDA_"))},
+        **find_gaps(peers),
+    }
+    print(json.dumps(found), flush=True)
+    while listener:
+        signal.pause()
+
+
+def psutil_version() -> str:
+    """The version of psutil, "" where there is none."""
+    try:
+        import psutil
+    except ImportError:
+        return ""
+    return str(psutil.__version__)
+
+
+def find_tensorflow() -> dict[str, Any]:
+    """TensorFlow's version and how many GPUs it sees; or why it cannot be imported.
+
+    In a process of its own, since the import may also end it: by SIGILL on an old CPU, for example.
+    """
+    command = [sys.executable, "-c", TENSORFLOW_PROBE]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    if done.returncode == 0:
+        version, gpus = done.stdout.split()[-2:]
+        return {"tensorflow": version, "gpus": int(gpus), "why": ""}
+    killed = f"killed by {signal_name(-done.returncode)}" if done.returncode < 0 else ""
+    return {"tensorflow": "", "gpus": 0, "why": killed or done.stderr.strip().rpartition("\n")[2]}
+
+
+def listen_on(port: int, backlog: int) -> socket.socket:
+    """Listens on a reserved port, as TensorFlow's server does: with SO_REUSEADDR. Nobody need accept."""
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    return socket.create_server(("", port), family=family, backlog=backlog, dualstack_ipv6=dual)
+
+
+def find_gaps(peers: dict[str, tuple[str, int] | None]) -> dict[str, dict[str, str]]:
+    """Hosts whose names do not resolve here, and hosts that cannot be reached, each with the reason.
+
+    ``peers`` are the address and the port by host name; None where nothing listens.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    places = {host: place for host, place in peers.items() if place}
+    with ThreadPoolExecutor(64) as pool:
+        unresolved = dict(zip(peers, pool.map(why_unresolved, peers)))
+        deadline = time.monotonic() + REACH_TIME
+        reasons = pool.map(lambda place: why_unreached(place, deadline), places.values())
+        unreached = dict(zip(places, reasons))
+    return {
+        "unresolved": {host: why for host, why in unresolved.items() if why},
+        "unreached": {host: why for host, why in unreached.items() if why},
+    }
+
+
+def why_unresolved(name: str) -> str:
+    """Why a host name does not resolve; "" if it does."""
+    try:
+        socket.getaddrinfo(name, None)
+        return ""
+    except OSError as error:
+        return str(error.strerror)
+
+
+def why_unreached(place: tuple[str, int], deadline: float) -> str:
+    """Why an address and port cannot be reached until then, in monotonic seconds; "" if they can."""
+    while True:
+        patience = max(1.0, deadline - time.monotonic())
+        try:
+            socket.create_connection((place[0], place[1]), patience).close()
+            return ""
+        except ConnectionRefusedError as error:  # perhaps the other task does not listen yet
+            if time.monotonic() > deadline:
+                return str(error.strerror)
+        except OSError as error:
+            return error.strerror or str(error)
+        time.sleep(0.1)
 
 
 # ============================================================================ launcher
@@ -2702,7 +2811,9 @@ class Link:
     The thread writes the tasks' output straight to their logs and puts everything else into ``events``.
     """
 
-    def __init__(self, group: Group, logs: Sequence[TaskLog], events: queue.SimpleQueue[Event]) -> None:
+    def __init__(
+        self, group: Group, logs: Sequence[TaskLog | Output], events: queue.SimpleQueue[Event]
+    ) -> None:
         self.group, self.logs, self.events = group, logs, events
         self.process: subprocess.Popen[bytes] | None = None
         self.unsent = Outbox()
@@ -2816,7 +2927,11 @@ def open_lifeline(agents: int) -> socket.socket:
 # What a start prints when it fails, and what that means; {names} are filled in by explain_start.
 START_FAULTS = (
     (r"didn't accept task", "Grid Engine let no task start on {host}: {refusal}"),
-    (r"can't resolve host|unknown host|unable to resolve", "Grid Engine cannot resolve the name {host}"),
+    (r"can't resolve host|unknown host|unable to resolve", "Grid Engine cannot resolve the name of {host}"),
+    (
+        r"cannot change to directory",
+        "the job's working directory is not there on {host}; submit from a folder that all hosts see",
+    ),
     (
         r"Python 3.9 or later|annotations is not defined|invalid syntax|no attribute 'buffer'",
         "{python} on {host} is older than Python 3.9; see --python",
@@ -3480,6 +3595,375 @@ class Job:
             self.console.warn(str(error))
 
 
+# ============================================================================ check
+
+OLDEST_PYTHON = (3, 9)
+CHECK_BOOTSTRAP = "import sys;sys.path=list(filter(None,sys.path));exec(sys.argv.pop(1))"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the task of ``--check`` found on its host; see check_main."""
+
+    python: str
+    psutil: str  # version; "" where it cannot be imported
+    tensorflow: str  # the same
+    why: str  # the import of TensorFlow failed
+    gpus: int  # that TensorFlow sees
+    devices: int  # NVIDIA devices of the host
+    cpus: Sequence[int]  # that the task may use
+    online: int  # CPUs of the host
+    environment: Mapping[str, str]
+    unresolved: Mapping[str, str]  # by host: why its name does not resolve
+    unreached: Mapping[str, str]  # by host: why there is no connection to it
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that keeps jobs from running, and how to mend it. ``host``: "" if it is the cluster's."""
+
+    host: str
+    what: str
+    cure: str = ""
+
+
+NAMES_CURE = "every host needs the names of all hosts, in DNS or in its /etc/hosts"
+PORTS_CURE = (
+    "open TCP ports between all hosts (-p PORT takes those from PORT upward), or choose another network with "
+    "--interface; does each name lead to the right address? getent hosts NAME"
+)
+LATE_CURE = (
+    "is it up and connected? qhost, ping; where only the first import of TensorFlow is slow, give it more "
+    "time with --start-timeout"
+)
+
+
+def judge(
+    allocation: Allocation, pe: ParallelEnvironment, options: Options, findings: Mapping[str, Findings]
+) -> list[Fault]:
+    """The faults in what the tasks found, by host name."""
+    others = [host.name for host in allocation.hosts[1:]]
+    faults = [] if pe.control_slaves else [Fault("", no_control(pe.name, others or ["other hosts"]))]
+    for host, found in findings.items():
+        faults += judge_host(host, found, options)
+    unresolved = [(host, *gap) for host, found in findings.items() for gap in found.unresolved.items()]
+    unreached = [(host, *gap) for host, found in findings.items() for gap in found.unreached.items()]
+    return [
+        *faults,
+        *judge_versions(findings),
+        *judge_gaps(unresolved, "does not resolve {}", "its name is not resolved on {}", NAMES_CURE),
+        *judge_gaps(unreached, "does not reach {}", "is not reached from {}", PORTS_CURE),
+    ]
+
+
+def judge_host(host: str, found: Findings, options: Options) -> Iterator[Fault]:
+    """The faults of one host alone."""
+    if tuple(map(int, found.python.split(".")[:2])) < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
+        yield Fault(host, f"{options.python} is Python {found.python}", f"{oldest} is needed; see --python")
+    if not found.tensorflow:
+        cure = hint(Failure(0.0, found.why)) or f"see there: {options.python} -c 'import tensorflow'"
+        yield Fault(host, f"TensorFlow cannot be imported: {found.why}", cure)
+    elif not found.gpus and (granted_gpus(found, options) or options.gpus_per_task):
+        cure = "it needs NVIDIA's driver and a TensorFlow with CUDA (pip install 'tensorflow[and-cuda]')"
+        yield Fault(host, "the job uses GPUs, but TensorFlow sees none", cure)
+
+
+def granted_gpus(found: Findings, options: Options) -> str:
+    """The GPUs that the scheduler or the site gave to the task, as they are named to it."""
+    granted = found.environment.get(f"SGE_HGR_{options.gpu_resource}", "")
+    visible = visible_devices(found.environment.get("CUDA_VISIBLE_DEVICES", ""))
+    return granted if granted not in ("", "NONE") else ",".join(visible)
+
+
+def judge_versions(findings: Mapping[str, Findings]) -> Iterator[Fault]:
+    """A fault of each host whose TensorFlow is not the one that most hosts have."""
+    hosts: dict[str, list[str]] = {}
+    for host, found in findings.items():
+        hosts.setdefault(found.tensorflow, []).append(host)
+    hosts.pop("", None)
+    usual = max(hosts, key=lambda version: len(hosts[version]), default="")
+    for version, where in hosts.items():
+        what = f"TensorFlow {version}, but {usual} on {shortened(hosts[usual])}"
+        for host in where if version != usual else ():
+            yield Fault(host, what, "install the same version on all hosts; see also --python")
+
+
+def judge_gaps(gaps: Sequence[tuple[str, str, str]], active: str, passive: str, cure: str) -> Iterator[Fault]:
+    """One fault for each host that is to blame for gaps: (source, target, reason)."""
+    for host, own in blame(gaps):
+        targets = [target for source, target, _ in own if source == host]
+        sources = [source for source, _, _ in own if source != host]
+        parts = [text.format(shortened(who)) for text, who in ((active, targets), (passive, sources)) if who]
+        reasons = dict.fromkeys(why for _, _, why in own)
+        yield Fault(host, f"{' and '.join(parts)}: {', '.join(reasons)}", cure)
+
+
+def blame(gaps: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    """Puts gaps down to as few hosts as explain them: each time the one that is in most of those left.
+
+    >>> [host for host, _ in blame([("a", "b", "?"), ("c", "b", "?"), ("b", "c", "?")])]
+    ['b']
+    """
+    while gaps:
+        pairs = {frozenset(gap[:2]) for gap in gaps}
+        ends = collections.Counter(host for pair in pairs for host in pair)
+        worst = max(sorted(ends), key=lambda host: ends[host])
+        yield worst, [gap for gap in gaps if worst in gap[:2]]
+        gaps = [gap for gap in gaps if worst not in gap[:2]]
+
+
+def pe_warnings(pe: ParallelEnvironment) -> list[str]:
+    """What in a parallel environment is not as pe/install.sh sets it, though jobs run."""
+    if not pe.name:
+        return ["qconf -sp shows no parallel environment here, so it is not checked"]
+    wanted = ParallelEnvironment(pe.name, pe.control_slaves)
+    differ = [name for name, value in asdict(pe).items() if value != getattr(wanted, name)]
+    return [
+        f"the parallel environment {pe.name} has {name} TRUE: jobs run, but not every task has limits and an "
+        f"accounting record of its own; qconf -rattr pe {name} FALSE {pe.name}"
+        for name in differ
+    ]
+
+
+def check_table(
+    hosts: Sequence[Host],
+    places: Mapping[str, tuple[str, int]],
+    findings: Mapping[str, Findings],
+    faults: Sequence[Fault],
+    options: Options,
+) -> list[str]:
+    """A line per host: what was found there, and how many faults."""
+    header = ["host", "slots", "Python", "psutil", "TensorFlow", "address", "CPUs", "GPUs", "result"]
+    count = collections.Counter(fault.host for fault in faults)
+    rows = []
+    for host in hosts:
+        found = findings.get(host.name)
+        address = with_port(*places[host.name]) if host.name in places else "-"
+        cells = findings_cells(found, address, options) if found else ["?"] * 6
+        good = "ok" if found else "not checked"
+        rows.append(
+            [
+                host.name,
+                str(host.slots),
+                *cells,
+                counted(count[host.name], "fault") if count[host.name] else good,
+            ]
+        )
+    return align([header, *rows], right=("slots",))
+
+
+def findings_cells(found: Findings, address: str, options: Options) -> list[str]:
+    """The cells of a host from Python to GPUs: CPUs that its task may use "of" those that there are, and
+    NVIDIA GPUs that TensorFlow sees."""
+    granted = granted_gpus(found, options)
+    return [
+        found.python,
+        found.psutil or "-",
+        found.tensorflow or "-",
+        address,
+        f"{number_ranges(found.cpus)} of {found.online}",
+        f"{found.gpus} of {found.devices}" + (f" (granted {granted})" if granted else ""),
+    ]
+
+
+def fault_lines(faults: Sequence[Fault], hosts: Sequence[Host]) -> list[str]:
+    """Each fault with its cure below it, in the order of the hosts; one that several hosts have only once."""
+    order = ["", *(host.name for host in hosts)]
+    where: dict[tuple[str, str], list[str]] = {}
+    for fault in sorted(faults, key=lambda fault: order.index(fault.host)):
+        where.setdefault((fault.what, fault.cure), []).append(fault.host)
+    return [
+        (f"{shortened(names)}: " if names[0] else "") + what + (f"\n    {cure}" if cure else "")
+        for (what, cure), names in where.items()
+    ]
+
+
+class Output:
+    """What a task of the check prints, in the place of its log."""
+
+    def __init__(self) -> None:
+        self.streams = {1: b"", 2: b""}
+
+    def write(self, stream: int, data: bytes) -> None:
+        self.streams[stream] += data
+
+    def findings(self) -> Findings | None:
+        """The findings, once they are complete."""
+        line = re.search(rb"^\{.*\}\n", self.streams[1], re.MULTILINE)
+        return Findings(**json.loads(line[0])) if line else None
+
+
+class Check:
+    """``--check``: runs one task on each host of the job, in the way of any other task, and judges what they
+    find. A host that fails keeps no other from being checked."""
+
+    LOOK = 0.1  # seconds between two looks at what is missing
+    LEAVE = 5.0  # seconds for the agents to leave
+
+    def __init__(
+        self,
+        options: Options,
+        environ: Mapping[str, str],
+        allocation: Allocation,
+        pe: ParallelEnvironment,
+        console: Console,
+    ) -> None:
+        self.options, self.environ, self.allocation = options, environ, allocation
+        self.pe, self.console = pe, console
+        self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self.outputs: dict[Link, Output] = {}
+        for group in check_groups(allocation, pe, options):
+            output = Output()
+            self.outputs[Link(group, [output], self.events)] = output
+        self.lifeline = open_lifeline(len(self.outputs))
+        self.places: dict[str, tuple[str, int]] = {}  # address and port, by host
+        self.answered: set[Link] = set()
+        self.failed: set[Link] = set()
+        self.retries: dict[Link, float] = {}  # when a start is tried again, in monotonic seconds
+        self.faults: list[Fault] = []
+
+    def run(self) -> int:
+        """Returns the exit status: 1 if there are faults."""
+        self.console.say(f"checking {counted(len(self.outputs), 'host')}")
+        with caught_signals(self.events):
+            for link in self.outputs:
+                self.start(link)
+            self.wait_for(lambda link: link not in self.answered)
+            for link in self.answered - self.failed:
+                self.start_task(link)
+            self.wait_for(lambda link: not self.outputs[link].findings())
+            self.dismiss()
+        return self.report()
+
+    def start(self, link: Link) -> None:
+        """Starts the agent of a host; it gets no pings, and must not take that for a loss."""
+        self.retries.pop(link, None)
+        lifeline = (self.allocation.hosts[0].name, self.lifeline.getsockname()[1])
+        silence = {"lost_after": 3 * self.options.start_timeout, "suspended_after": math.inf}
+        greet = {**greeting(link.group, self.options, lifeline, self.environ), **silence}
+        try:
+            link.start(agent_command(link.group, self.options.python, self.environ))
+            link.send(agent_program() + message("greet", **greet))
+        except (UserError, OSError) as error:
+            self.fail(link, str(error))
+
+    def start_task(self, link: Link) -> None:
+        peers = {host.name: self.places.get(host.name) for host in self.allocation.hosts}
+        program = program_of_nodes("check_main").decode()
+        share = {
+            "addresses": {},
+            "evaluator": "",
+            "command": [self.options.python, "-c", CHECK_BOOTSTRAP, program],
+            "arguments": [json.dumps([self.places.get(link.group.host), peers])],
+            "tf_config_only": True,
+            "env": tasks_environment(self.environ),
+            "cwd": os.getcwd(),
+        }
+        link.send(message("share", **share))
+        link.send(message("run", task=0, role="check", index=0, env={}, cores=None, nodes=[]))
+
+    def wait_for(self, is_missing: Callable[[Link], bool]) -> None:
+        """Waits until nobody is missing; who still is after the start timeout has failed."""
+        began = told = now = time.monotonic()
+        while missing := [link for link in self.outputs if link not in self.failed and is_missing(link)]:
+            with contextlib.suppress(queue.Empty):
+                self.handle(self.events.get(timeout=self.LOOK))
+            now = time.monotonic()
+            for link in missing:
+                link.flush()
+                if self.retries.get(link, math.inf) <= now:
+                    self.start(link)
+                if now - began > self.options.start_timeout:
+                    self.fail(link, f"no answer within {self.options.start_timeout:g} s", LATE_CURE)
+            if now - told > Supervisor.REPORT:
+                told = now
+                hosts = shortened([link.group.host for link in missing])
+                self.console.say(f"waiting for {hosts}, {now - began:.0f} s")
+
+    def handle(self, event: Event) -> None:
+        if event.link not in self.failed:
+            getattr(self, "on_" + event.type)(event.link, **event.fields)
+
+    def on_hello(self, link: Link, address: str, ports: list[int], **_: Any) -> None:
+        self.answered.add(link)
+        self.places[link.group.host] = (address, ports[0])
+
+    def on_refuse(self, link: Link, why: str) -> None:
+        self.answered.add(link)
+        self.faults.append(Fault(link.group.host, why))
+
+    def on_signal(self, _link: None, number: int) -> None:
+        raise UserError(f"the check was stopped by {signal_name(number)}")
+
+    def on_note(self, link: Link, text: str) -> None:
+        self.console.warn(f"{link.group.host}: {text}")
+
+    def on_started(self, link: Link, **_: Any) -> None:
+        pass
+
+    def on_exit(self, link: Link, status: int, why: str, **_: Any) -> None:
+        """The task waits until it is killed, unless it has failed."""
+        if not self.outputs[link].findings():
+            lines = last_lines(self.outputs[link].streams[2])
+            self.fail(link, f"the task of the check {why or describe_exit(status)}", *lines)
+
+    def on_gone(self, link: Link, status: int, why: str) -> None:
+        printed = link.printed()
+        pause = pause_before_retry(link.attempts, printed)
+        if link in self.answered:
+            self.fail(link, why or describe_connection(status), *printed)
+        elif pause:
+            self.retries[link] = time.monotonic() + pause
+        else:
+            granted = next(host for host in self.allocation.hosts if host.name == link.group.host)
+            host = dataclasses.replace(granted, name="this host")
+            self.fail(link, explain_start(host, self.options.python, self.pe, status, printed), *printed)
+
+    def fail(self, link: Link, what: str, *lines: str) -> None:
+        """Nothing more will be heard of a host; the lines tell more, or what to do."""
+        self.failed.add(link)
+        self.faults.append(Fault(link.group.host, what, "\n    ".join(lines)))
+
+    def dismiss(self) -> None:
+        """Lets the agents go, and with them the tasks."""
+        end = time.monotonic() + self.LEAVE
+        for link in self.outputs:
+            link.send(message("bye"))
+            link.hang_up()
+        for link in self.outputs:
+            if link.process:
+                link.reader.join(max(0.0, end - time.monotonic()))
+            link.cut()
+
+    def report(self) -> int:
+        """Prints the table, the warnings and the faults."""
+        findings = {link.group.host: output.findings() for link, output in self.outputs.items()}
+        found = {host: known for host, known in findings.items() if known}
+        faults = self.faults + judge(self.allocation, self.pe, self.options, found)
+        for line in check_table(self.allocation.hosts, self.places, found, faults, self.options):
+            self.console.say(line)
+        for warning in [] if self.options.local else pe_warnings(self.pe):
+            self.console.warn(warning)
+        for line in fault_lines(faults, self.allocation.hosts):
+            self.console.error(line)
+        self.console.say(f"{counted(len(faults), 'fault')} found")
+        return int(bool(faults))
+
+
+def check_groups(allocation: Allocation, pe: ParallelEnvironment, options: Options) -> list[Group]:
+    """A group of one task for each host; only the master host without control_slaves, see no_control."""
+    master = allocation.hosts[0]
+    return [
+        Group(
+            host.name,
+            (Task("check", number, host.name),),
+            "qrsh" if qrsh_limit(host, host is master, pe, options) else "local",
+        )
+        for number, host in enumerate(allocation.hosts if pe.control_slaves else [master])
+    ]
+
+
 # ============================================================================ command line
 
 
@@ -3618,6 +4102,7 @@ def make_parser() -> Parser:
     add("--local", type=positive, metavar="N", help="run N tasks on this machine, without a scheduler")
     add("--dry-run", action="store_true", help="print the placement and start nothing")
     add("--json", action="store_true", help="with --dry-run: print it as JSON")
+    add("--check", action="store_true", help="check the installation on all hosts of the job, without SCRIPT")
 
     add = group("tasks")
     add("--ps", type=amount, metavar="N", help="parameter servers; 0 for jobs of workers only (default: {})")
@@ -3730,6 +4215,8 @@ def parse_options(argv: Sequence[str]) -> Options:
     script = found["script"]
     found["script"] = tuple(script[1:] if script[:1] == ["--"] else script)
     options = Options(**found)
+    if options.check and options.script:
+        raise UserError(f"--check runs no script: leave {shlex.join(options.script)} out")
     if not options.script and not options.check:
         raise UserError("which script? Give SCRIPT and its arguments after the options; see --help")
     return options
@@ -3738,7 +4225,7 @@ def parse_options(argv: Sequence[str]) -> Options:
 def read_grant(options: Options, environ: Mapping[str, str]) -> tuple[Allocation, ParallelEnvironment]:
     """What the scheduler granted, or with ``--local`` this machine. Raises UserError."""
     if options.local:
-        name = os.path.basename(options.script[0])
+        name = "check" if options.check else os.path.basename(options.script[0])
         return local_allocation(options.local, name, "localhost"), ParallelEnvironment()
     allocation = read_allocation(environ)
     return allocation, parse_pe(ask_scheduler(environ, "qconf", "-sp", environ.get("PE", "")))
@@ -3748,6 +4235,8 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
     """Runs a job; returns its exit status. Raises UserError before anything is started."""
     console = Console(options.color, options.verbosity)
     allocation, pe = read_grant(options, environ)
+    if options.check:
+        return Check(options, environ, allocation, pe, console).run()
     plan = make_plan(allocation, pe, options)
     for warning in plan.warnings:
         console.warn(warning)

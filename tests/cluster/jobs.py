@@ -84,9 +84,14 @@ class Folder:
         return self.cluster.write(f"{self.name}/{name}", text, self.user)
 
     def submit(
-        self, *words: str, slots: str | int = 2, qsub: Sequence[str] = (), pe: str = "tensorflow"
+        self,
+        *words: str,
+        slots: str | int = 2,
+        qsub: Sequence[str] = (),
+        pe: str = "tensorflow",
+        script: str = TF_SUBMIT,
     ) -> Job:
-        """Submit `tf_submit.py WORDS...` with these options of qsub."""
+        """Submit `tf_submit.py WORDS...` with these options of qsub; `script` is one that runs it."""
         options = ["-pe", pe, str(slots), "-cwd", "-j", "y", *qsub]
-        job_id = self.cluster.qsub(*options, TF_SUBMIT, *words, user=self.user, cwd=self.path)
+        job_id = self.cluster.qsub(*options, script, *words, user=self.user, cwd=self.path)
         return Job(self.cluster, job_id, self.cluster.home(self.user) / self.name)

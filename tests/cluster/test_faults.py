@@ -239,7 +239,7 @@ def test_starts_that_fail_are_explained_or_tried_again(cluster: Cluster) -> None
     assert "/opt/no/python3 cannot be run on node" in python.output
     assert "No such file or directory" in python.output
     assert unknown.wait().status == 1
-    assert "Grid Engine cannot resolve the name nodeX" in unknown.output
+    assert "Grid Engine cannot resolve the name of nodeX" in unknown.output
     assert busy.wait().status == 0, busy.output
     assert re.search(r"node\d did not take it yet, trying again in 2 s", busy.output)
 

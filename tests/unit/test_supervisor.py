@@ -240,7 +240,7 @@ def test_a_task_that_is_never_accepted_is_explained(play):
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
-        ("error: can't resolve host name", 1, "cannot resolve the name node2"),
+        ("error: can't resolve host name", 1, "cannot resolve the name of node2"),
         (
             "bash: line 1: /opt/python3: No such file or directory",
             127,
