@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,11 @@ class Job:
     def status(self) -> int:
         """Exit status of the job script; qacct says "137 (Killed)"."""
         return int(self.records[-1]["exit_status"].split()[0])
+
+    @property
+    def ended(self) -> float:
+        """When the job script ended, in whole seconds since the epoch."""
+        return time.mktime(time.strptime(self.records[-1]["end_time"]))
 
     @property
     def output(self) -> str:

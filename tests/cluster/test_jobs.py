@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,11 +33,6 @@ def shown(job: Job, task: str = "worker:0") -> dict[str, Any]:
     [line] = job.lines(task)
     found: dict[str, Any] = json.loads(line)
     return found
-
-
-def end_time(job: Job) -> float:
-    """When the job script ended, in whole seconds since the epoch."""
-    return time.mktime(time.strptime(job.records[-1]["end_time"]))
 
 
 # --- start
@@ -119,7 +113,7 @@ def test_what_login_shells_print_does_no_harm(cluster: Cluster, folder: Folder, 
 # --- tasks
 
 
-def test_lines_arrive_while_the_job_runs_and_it_ends_with_its_last_worker(folder: Folder) -> None:
+def test_lines_arrive_while_the_job_runs(folder: Folder) -> None:
     folder.write("meet.py", MEET)
     job = folder.submit("-p", "2222", "meet.py", slots=4)
     wait_until(lambda: len(job.lines("worker:2")) == 1, 30, "the last task speaks")
@@ -131,8 +125,6 @@ def test_lines_arrive_while_the_job_runs_and_it_ends_with_its_last_worker(folder
     assert header.split() == ["task", "host", "address", "cores"]
     assert [line.split()[0] for line in placement] == ["ps:0", "worker:0", "worker:1", "worker:2"]
     assert job.lines()[-1].startswith("the job succeeded: 4 tasks on 4 hosts")
-    summary = job.json("summary.json")
-    assert end_time(job) - max(task["ended"] for task in summary["tasks"] if task["role"] == "worker") < 2
 
 
 def test_each_role_gets_its_tf_config(folder: Folder) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from jobs import SCRIPTS, Folder, Job
 
 CLASSIC_PLACEHOLDERS = [
@@ -15,6 +17,21 @@ CLASSIC_PLACEHOLDERS = [
 def exits(job: Job) -> dict[str, str]:
     """How each task ended, as the summary names it."""
     return {f"{task['role']}:{task['index']}": task["exit"] for task in job.json("summary.json")["tasks"]}
+
+
+def test_the_example_trains_and_its_job_ends_with_its_last_worker(folder: Folder) -> None:
+    words = ["-p", "2222", "/srv/tf_submit/example.py", "--epochs", "1"]
+    job = folder.submit(*words, slots=4, qsub=["-binding", "linear:1"]).wait()
+    assert job.status == 0, job.output
+    assert [record["exit_status"] for record in job.records] == ["0"] * 5
+    assert re.search(r"^tf_submit \| worker:2  node\d  node\d:22\d\d  [01] \(socket 0\)$", job.output, re.M)
+    [accuracy] = re.findall(r"^worker:0@node\d \| Test-Accuracy: (.*)$", job.output, re.MULTILINE)
+    assert float(accuracy) > 0.8
+    assert job.lines()[-1].startswith("the job succeeded: 4 tasks on 4 hosts")
+    assert exits(job) == {"ps:0": "stopped", "worker:0": "0", "worker:1": "0", "worker:2": "0"}
+    tasks = job.json("summary.json")["tasks"]
+    assert all(task["cpu_seconds"] > 1 and task["peak_memory"] > 1e8 for task in tasks)
+    assert job.ended - max(task["ended"] for task in tasks if task["role"] == "worker") < 2
 
 
 def test_placeholders_give_old_tutorials_their_flags_and_proxies_are_kept_out_of_the_cluster(
