@@ -2924,6 +2924,8 @@ def open_lifeline(agents: int) -> socket.socket:
 
 # ============================================================================ supervise
 
+OLDEST_PYTHON = "3.9"
+
 # What a start prints when it fails, and what that means; {names} are filled in by explain_start.
 START_FAULTS = (
     (r"didn't accept task", "Grid Engine let no task start on {host}: {refusal}"),
@@ -2934,7 +2936,7 @@ START_FAULTS = (
     ),
     (
         r"Python 3.9 or later|annotations is not defined|invalid syntax|no attribute 'buffer'",
-        "{python} on {host} is older than Python 3.9; see --python",
+        f"{{python}} on {{host}} is older than Python {OLDEST_PYTHON}; see --python",
     ),
     (
         r"cannot change to directory|can't chdir",
@@ -3597,7 +3599,6 @@ class Job:
 
 # ============================================================================ check
 
-OLDEST_PYTHON = (3, 9)
 CHECK_BOOTSTRAP = "import sys;sys.path=list(filter(None,sys.path));exec(sys.argv.pop(1))"
 
 
@@ -3658,15 +3659,20 @@ def judge(
 
 def judge_host(host: str, found: Findings, options: Options) -> Iterator[Fault]:
     """The faults of one host alone."""
-    if tuple(map(int, found.python.split(".")[:2])) < OLDEST_PYTHON:
-        oldest = ".".join(map(str, OLDEST_PYTHON))
-        yield Fault(host, f"{options.python} is Python {found.python}", f"{oldest} is needed; see --python")
+    if version_numbers(found.python) < version_numbers(OLDEST_PYTHON):
+        yield Fault(
+            host, f"{options.python} is Python {found.python}", f"{OLDEST_PYTHON} is needed; see --python"
+        )
     if not found.tensorflow:
         cure = hint(Failure(0.0, found.why)) or f"see there: {options.python} -c 'import tensorflow'"
         yield Fault(host, f"TensorFlow cannot be imported: {found.why}", cure)
     elif not found.gpus and (granted_gpus(found, options) or options.gpus_per_task):
         cure = "it needs NVIDIA's driver and a TensorFlow with CUDA (pip install 'tensorflow[and-cuda]')"
         yield Fault(host, "the job uses GPUs, but TensorFlow sees none", cure)
+
+
+def version_numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split(".")]
 
 
 def granted_gpus(found: Findings, options: Options) -> str:
@@ -3741,15 +3747,9 @@ def check_table(
         found = findings.get(host.name)
         address = with_port(*places[host.name]) if host.name in places else "-"
         cells = findings_cells(found, address, options) if found else ["?"] * 6
-        good = "ok" if found else "not checked"
-        rows.append(
-            [
-                host.name,
-                str(host.slots),
-                *cells,
-                counted(count[host.name], "fault") if count[host.name] else good,
-            ]
-        )
+        bad = count[host.name]
+        result = counted(bad, "fault") if bad else "ok" if found else "not checked"
+        rows.append([host.name, str(host.slots), *cells, result])
     return align([header, *rows], right=("slots",))
 
 
