@@ -4107,7 +4107,11 @@ def make_parser() -> Parser:
     add = group("tasks")
     add("--ps", type=amount, metavar="N", help="parameter servers; 0 for jobs of workers only (default: {})")
     add("--chief", action="store_true", help="make one task the chief")
-    add("--evaluator", action="store_true", help="make one task the evaluator")
+    add(
+        "--evaluator",
+        action="store_true",
+        help="make one task the evaluator, which gets the stop signal when the training is done",
+    )
     add("--spread-ps", action="store_true", help="put parameter servers on different hosts")
     add("--slots-per-task", type=positive, metavar="K", help="slots of a host for each task (default: {})")
 

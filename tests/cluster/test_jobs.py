@@ -124,6 +124,7 @@ def test_lines_arrive_while_the_job_runs(folder: Folder) -> None:
     header, *placement = job.lines()[:5]
     assert header.split() == ["task", "host", "address", "cores"]
     assert [line.split()[0] for line in placement] == ["ps:0", "worker:0", "worker:1", "worker:2"]
+    assert placement[0].split()[1] == job.records[-1]["hostname"]  # the ps is beside the job script
     assert job.lines()[-1].startswith("the job succeeded: 4 tasks on 4 hosts")
 
 
@@ -137,6 +138,7 @@ def test_each_role_gets_its_tf_config(folder: Folder) -> None:
     job.wait()
     assert job.status == 0
     cluster = job.json("cluster.json")["cluster"]
+    assert len({address.partition(":")[0] for address in cluster["ps"]}) == 2  # on different hosts
     assert {role: len(tasks) for role, tasks in cluster.items()} == {"ps": 2, "chief": 1, "worker": 2}
     configs = {name: json.loads(job.lines(name)[0]) for name in names}
     assert configs.pop("evaluator:0")["cluster"].keys() == {"evaluator"}
