@@ -975,20 +975,19 @@ def listen_on(port: int, backlog: int) -> socket.socket:
 def find_gaps(peers: dict[str, tuple[str, int] | None]) -> dict[str, dict[str, str]]:
     """Hosts whose names do not resolve here, and hosts that cannot be reached, each with the reason.
 
-    ``peers`` are the address and the port by host name; None where nothing listens.
+    ``peers`` are the address and the port by host name; None where nothing listens. Where the address is a
+    name that does not resolve, that says it all.
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    places = {host: place for host, place in peers.items() if place}
     with ThreadPoolExecutor(64) as pool:
-        unresolved = dict(zip(peers, pool.map(why_unresolved, peers)))
+        names = zip(peers, pool.map(why_unresolved, peers))
+        unresolved = {host: why for host, why in names if why}
+        places = {host: place for host, place in peers.items() if place and place[0] not in unresolved}
         deadline = time.monotonic() + REACH_TIME
-        reasons = pool.map(lambda place: why_unreached(place, deadline), places.values())
-        unreached = dict(zip(places, reasons))
-    return {
-        "unresolved": {host: why for host, why in unresolved.items() if why},
-        "unreached": {host: why for host, why in unreached.items() if why},
-    }
+        ports = zip(places, pool.map(lambda place: why_unreached(place, deadline), places.values()))
+        unreached = {host: why for host, why in ports if why}
+    return {"unresolved": unresolved, "unreached": unreached}
 
 
 def why_unresolved(name: str) -> str:
@@ -3833,8 +3832,9 @@ class Check:
             for link in self.answered - self.failed:
                 self.start_task(link)
             self.wait_for(lambda link: not self.outputs[link].findings())
-            self.dismiss()
-        return self.report()
+            status = self.report()
+            self.dismiss()  # cutting off a host that hangs may make Grid Engine end the job
+        return status
 
     def start(self, link: Link) -> None:
         """Starts the agent of a host; it gets no pings, and must not take that for a loss."""

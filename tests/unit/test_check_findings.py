@@ -268,7 +268,8 @@ def test_gaps_are_the_names_and_the_ports_that_fail(monkeypatch):
             "localhost": ("localhost", listener.getsockname()[1]),
             "127.0.0.1": ("127.0.0.1", closed.getsockname()[1]),
             "no-such-host.invalid": None,
+            "nor-this.invalid": ("nor-this.invalid", 1),
         }
         gaps = tf_submit.find_gaps(peers)
-    assert list(gaps["unresolved"]) == ["no-such-host.invalid"]
+    assert list(gaps["unresolved"]) == ["no-such-host.invalid", "nor-this.invalid"]
     assert gaps["unreached"] == {"127.0.0.1": "Connection refused"}
