@@ -413,9 +413,10 @@ def group_of(pid: int) -> int:
 
 def keep_alive(connection: socket.socket, seconds: float) -> None:
     """Has the kernel probe a connection, so that it breaks when so long nobody answers: tcp(7)."""
+    idle = min(max(int(seconds / 2), 2), 32767)  # the kernel's limit
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(seconds / 2)))
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(seconds / 4)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, idle // 2)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
 
 
@@ -2873,14 +2874,16 @@ class Link:
 
     def read(self, process: subprocess.Popen[bytes]) -> None:
         """The thread: reads until the agent is gone."""
-        why = ""
+        why = "its messages could not be read"
         try:
             self.read_frames(process)
+            why = ""
         except (OSError, ValueError, UserError) as error:
             why = str(error)
-            process.kill()
-        status = process.wait()
-        self.events.put(Event(self, "gone", {"status": status, "why": why}))
+        finally:
+            if why:
+                process.kill()
+            self.events.put(Event(self, "gone", {"status": process.wait(), "why": why}))
 
     def read_frames(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout
@@ -2908,10 +2911,13 @@ class Link:
 
     def cut(self) -> None:
         """Ends the connection; the agent, if it still lives, notices and ends its tasks."""
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+
+    def join(self, seconds: float) -> None:
+        """Waits for the thread, which may still have output to pass on."""
         if self.process:
-            if self.process.poll() is None:
-                self.process.kill()
-            self.reader.join(1.0)
+            self.reader.join(max(0.0, seconds))
 
 
 def open_lifeline(agents: int) -> socket.socket:
@@ -3018,6 +3024,7 @@ class Supervisor:
     LOOK = 0.5  # seconds between two looks at all agents
     REPORT = 10.0  # seconds between two lines about missing agents
     LEAVE = 5.0  # seconds for agents to report and leave, after the grace time
+    LAST_OUTPUT = 1.0  # seconds for output that is still on its way when all connections are cut
     SAME_SIGNAL = 1.0  # seconds: Grid Engine sends one to a job's process group, then to each process
 
     def __init__(self, job: Job) -> None:
@@ -3134,7 +3141,12 @@ class Supervisor:
         self.starting.add(link)
         command = agent_command(link.group, self.options.python, self.job.environ)
         self.console.detail(f"starting {link.names} on {link.group.host}: {shlex.join(command)}")
-        link.start(command)
+        try:
+            link.start(command)
+        except OSError as error:  # too many processes or open files
+            self.closed.add(link)
+            self.fail(f"{link.names} could not be started: {error}", link=link)
+            return
         lifeline = (self.job.allocation.hosts[0].name, self.port)
         greet = greeting(link.group, self.options, lifeline, self.job.environ)
         self.send(link, self.job.program + message("greet", **greet))
@@ -3276,16 +3288,15 @@ class Supervisor:
     def on_gone(self, link: Link, status: int, why: str) -> None:
         """The agent's connection has ended: as it should, at its start, or in the middle."""
         self.starting.discard(link)
-        if link not in self.hellos and link not in self.leaving:
-            self.failed_start(link, status)
-            return
         if link in self.leaving:
             self.closed.add(link)
-            return
-        how = why or f"{describe_connection(status)} before it reported an exit"
-        self.lose(link, f"{link.names} on {link.group.host} is lost: {how}", agent_status(status) or None)
+        elif link in self.hellos:
+            how = why or f"{describe_connection(status)} before it reported an exit"
+            self.lose(link, f"{link.names} on {link.group.host} is lost: {how}", agent_status(status) or None)
+        else:
+            self.failed_start(link, status, why)
 
-    def failed_start(self, link: Link, status: int) -> None:
+    def failed_start(self, link: Link, status: int, why: str) -> None:
         """An agent did not start: tries again where that can help, else explains."""
         printed, host = link.printed(), link.group.host
         pause = pause_before_retry(link.attempts, printed)
@@ -3295,7 +3306,7 @@ class Supervisor:
             return
         self.closed.add(link)
         granted = next(granted for granted in self.job.allocation.hosts if granted.name == host)
-        reason = explain_start(granted, self.options.python, self.job.pe, status, printed)
+        reason = why or explain_start(granted, self.options.python, self.job.pe, status, printed)
         self.fail(f"{link.names} could not be started: {reason}", link=link, printed=printed)
 
     # ---- end
@@ -3387,6 +3398,9 @@ class Supervisor:
         """Cuts what is left, writes the summary, returns the job's exit status."""
         for link in self.links:
             link.cut()
+        end = time.monotonic() + self.LAST_OUTPUT
+        for link in self.links:
+            link.join(end - time.monotonic())
         status = exit_status(self.failure.status) if self.failure else 0
         if self.requeue and self.job.may_requeue():
             status = 99
@@ -3555,7 +3569,7 @@ class Job:
 
     def may_requeue(self) -> bool:
         """Counts this end of the job, and says whether it may ask to be run again (``--requeue``)."""
-        if not self.options.requeue:
+        if not self.options.requeue or self.options.local:
             return False
         path = os.path.join(self.folder.path, "requeues")
         count = read_number(path, 0) + 1
@@ -4058,6 +4072,13 @@ def seconds(text: str) -> float:
     return value
 
 
+def timeout(text: str) -> float:
+    """A time in seconds, at least 1: ``timeout("60")`` gives 60.0."""
+    if seconds(text) < 1:
+        raise argparse.ArgumentTypeError("at least one second is needed")
+    return float(text)
+
+
 def signal_number(text: str) -> int:
     """A signal by name or number: ``signal_number("USR1")`` gives 10."""
     name = text.upper() if text.upper().startswith("SIG") else "SIG" + text.upper()
@@ -4174,10 +4195,10 @@ def make_parser() -> Parser:
         metavar="SIGNAL",
         help="how tasks are told to end (default: TERM)",
     )
-    add("--start-timeout", type=seconds, metavar="S", help="seconds for all tasks to come up (default: {})")
+    add("--start-timeout", type=timeout, metavar="S", help="seconds for all tasks to come up (default: {})")
     add(
         "--lost-after",
-        type=seconds,
+        type=timeout,
         metavar="S",
         help="seconds of silence after which a host is lost (default: {})",
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tf_submit import BOOTSTRAP, agent_program, frame, message
+from tf_submit import BOOTSTRAP, MARK, agent_program, frame, message
 
 ROOT = Path(__file__).parents[2]
 PLAY = ROOT / "tests" / "scripts" / "play.py"
@@ -161,6 +161,25 @@ def test_when_nobody_reads_its_output_any_more_the_job_ends(tmp_path):
         timeout=30,
     )
     assert job.stdout.splitlines()[-1] == "1"
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (b"no frame, certainly not", "no frame starts with b'no frame,'"),
+        (frame(b"M", 0, b"{"), "no message: b'{'"),
+        (message("dance"), "no message:"),
+        (frame(b"1", 7, b"output"), "output of task 7 of 1"),
+    ],
+)
+def test_an_agent_that_cannot_be_understood_is_a_failure(start, tmp_path, said, error):
+    (tmp_path / "said").write_bytes(MARK + said)
+    agent = tmp_path / "agent"
+    agent.write_text("#!/bin/sh\ncat said\ncat >/dev/null\n")
+    agent.chmod(0o755)
+    job = start("--ps", "0", "--local", "1", "--python", str(agent), str(PLAY))
+    assert job.end() == 1
+    assert f"worker:0 could not be started: {error}" in job.output.read_text()
 
 
 @pytest.mark.parametrize("garbage", [b"no frame, certainly not", frame(b"M", 0, b"{"), message("dance"), b""])

@@ -40,6 +40,7 @@ class Agent(Link):
         self.running: set[int] = set()
         self.gone = False
         # its part
+        self.error: OSError | None = None  # when its process is started
         self.comes = True  # or never says hello
         self.refusal = ""  # why no task can run there
         self.failed_starts: list[tuple[int, str]] = []  # exit status and text of its qrsh, for each try
@@ -62,6 +63,8 @@ class Agent(Link):
 
     def start(self, command: list[str]) -> None:
         self.attempts += 1
+        if self.error:
+            raise self.error
         self.process = object()  # type: ignore[assignment]
         self.text = ""
         if self.failed_starts:
@@ -85,6 +88,9 @@ class Agent(Link):
 
     def cut(self) -> None:
         self.gone = True
+
+    def join(self, seconds: float) -> None:
+        pass
 
     def printed(self) -> list[str]:
         return self.text.splitlines()

@@ -263,6 +263,14 @@ def test_other_failed_starts_are_explained_at_once(play, text, status, said):
     assert said in job.printed
 
 
+def test_a_process_that_cannot_be_made_is_a_failure_like_others(play):
+    job = play()
+    job.agent("worker:1").error = BlockingIOError(11, "Resource temporarily unavailable")
+    assert job.run() == 1
+    assert "worker:1 could not be started: [Errno 11] Resource temporarily unavailable" in job.printed
+    assert "bye" in job.agent("worker:0").words
+
+
 def test_an_agent_says_why_no_task_can_run_on_its_host(play):
     job = play()
     job.agent("worker:1").refusal = "no interface ib0 here"
