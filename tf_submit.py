@@ -967,7 +967,7 @@ def find_tensorflow() -> dict[str, Any]:
 
 
 def listen_on(port: int, backlog: int) -> socket.socket:
-    """Listens on a reserved port, as TensorFlow's server does: with SO_REUSEADDR. Nobody need accept."""
+    """Listens on a port (0: any free one) of all addresses; with SO_REUSEADDR, as TensorFlow does."""
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
     return socket.create_server(("", port), family=family, backlog=backlog, dualstack_ipv6=dual)
@@ -2922,9 +2922,7 @@ class Link:
 
 def open_lifeline(agents: int) -> socket.socket:
     """A port on which each agent opens a connection that nobody accepts: see Agent.tie."""
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=agents, dualstack_ipv6=True)
-    return socket.create_server(("", 0), backlog=agents)
+    return listen_on(0, backlog=agents)
 
 
 # ============================================================================ supervise
