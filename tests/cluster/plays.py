@@ -25,6 +25,13 @@ def play(
     return folder.submit(*options, PLAY, *parts, slots=slots, qsub=qsub, pe=pe)
 
 
+def submit_script(folder: Folder, text: str, slots: int = 4, qsub: Sequence[str] = ()) -> Job:
+    """Submit a shell script that runs tf_submit.py by itself."""
+    options = ["-pe", "tensorflow", str(slots), "-cwd", "-j", "y", *qsub]
+    job_id = folder.cluster.qsub(*options, folder.write("job.sh", text), cwd=folder.path)
+    return Job(folder.cluster, job_id, folder.cluster.home() / folder.name)
+
+
 def on(master: str, *nodes: str) -> list[str]:
     """Options of qsub for a job on these hosts only."""
     queues = ",".join(f"{QUEUE}@{node}" for node in (master, *nodes))

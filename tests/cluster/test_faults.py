@@ -14,9 +14,11 @@ from datetime import datetime
 import pytest
 from gridengine import Cluster, wait_until
 from jobs import TF_SUBMIT, Folder, Job
-from plays import PLAY, have_begun, kill, on, play, processes
+from plays import PLAY, have_begun, kill, on, play, processes, submit_script
 
 Jobs = Mapping[str, Job]
+
+AGAIN = "int(os.environ['RESTARTED'])"  # 1 where Grid Engine runs a job again
 
 # Each is a job of its own: the parts of its tasks, options of tf_submit.py.
 ENDINGS: dict[str, tuple[list[str], list[str]]] = {
@@ -31,7 +33,7 @@ ENDINGS: dict[str, tuple[list[str], list[str]]] = {
         ["--restarts", "2"],
     ),
     "restarts": (["worker:1=sys.exit(5)", "worker=wait()"], ["--restarts", "2"]),
-    "requeue": (["ps=times(1) or sys.exit(6); wait()", "worker=times(1) or wait()"], ["--requeue", "1"]),
+    "requeue": ([f"ps={AGAIN} or sys.exit(6); wait()", f"worker={AGAIN} or wait()"], ["--requeue", "1"]),
     "requeues": (["ps=sys.exit(6)", "worker=wait()"], ["--requeue", "1"]),
 }
 
@@ -206,13 +208,6 @@ def test_a_host_that_vanishes_is_lost_and_one_that_comes_back_in_time_is_not(clu
 # ---- starts
 
 
-def submit_script(folder: Folder, text: str, *qsub: str) -> Job:
-    """Submit a shell script that does something before it runs tf_submit.py."""
-    path = folder.write("job.sh", text)
-    job_id = folder.cluster.qsub("-pe", "tensorflow", "4", "-cwd", "-j", "y", *qsub, path, cwd=folder.path)
-    return Job(folder.cluster, job_id, folder.cluster.home() / folder.name)
-
-
 UNKNOWN_HOST = f"""\
 sed 's/node3/nodeX/' $PE_HOSTFILE >$TMPDIR/hosts
 PE_HOSTFILE=$TMPDIR/hosts python3 {TF_SUBMIT} {PLAY}
@@ -245,7 +240,7 @@ def test_starts_that_fail_are_explained_or_tried_again(cluster: Cluster) -> None
 
 
 def test_the_missing_are_named_when_the_start_timeout_ends(folder: Folder, cluster: Cluster) -> None:
-    job = submit_script(folder, LATE, "-masterq", "all.q@node1")
+    job = submit_script(folder, LATE, qsub=["-masterq", "all.q@node1"])
     wait_until(lambda: "submitted" in job.output, 20, "the job has started")
     cluster.link("node4", up=False)
     try:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from gridengine import MASTER, QUEUE, Cluster, edited
-from jobs import Folder, Job
-from plays import on, play
+from jobs import TF_SUBMIT, Folder, Job
+from plays import PLAY, on, play, submit_script
 
 # The attributes that differ, for each environment.
 KINDS = {
@@ -16,6 +16,22 @@ KINDS = {
     "summary": {"accounting_summary": "TRUE"},
     "packed": {"allocation_rule": "$fill_up"},
 }
+
+# Attributes that this Grid Engine does not have: here only `qconf -sp` says that they are set.
+FOREIGN = ("master_forks_slaves", "daemon_forks_slaves")
+FAKE_QCONF = """\
+#!/bin/sh
+/usr/lib/gridengine/qconf "$@"
+echo {attribute} TRUE
+"""
+SCRIPT = f"SGE_BINARY_PATH=$PWD exec python3 {TF_SUBMIT} {PLAY}\n"
+
+
+def play_foreign(folder: Folder, attribute: str) -> Job:
+    """A job with two slots on each of three hosts, in an environment with such an attribute."""
+    folder.write("qconf", FAKE_QCONF.format(attribute=attribute))
+    (folder.cluster.home() / folder.name / "qrsh").symlink_to("/usr/lib/gridengine/qrsh")
+    return submit_script(folder, SCRIPT, slots=6, qsub=on("node1", "node2", "node3"))
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +49,8 @@ def jobs(cluster: Cluster) -> Iterator[Mapping[str, Job]]:
         f"{name}-alone": play(Folder(cluster, f"{name}-alone"), slots=3, pe=name, qsub=on("node4"))
         for name in KINDS
     }
-    yield {name: job.wait() for name, job in (several | alone).items()}
+    foreign = {attribute: play_foreign(Folder(cluster, attribute), attribute) for attribute in FOREIGN}
+    yield {name: job.wait() for name, job in (several | alone | foreign).items()}
     for name in KINDS:
         cluster.root(MASTER, "qconf", "-dattr", "queue", "pe_list", name, QUEUE)
         cluster.root(MASTER, "qconf", "-dp", name)
@@ -67,3 +84,14 @@ def test_without_control_of_slaves_a_job_on_several_hosts_is_an_error_that_says_
 
 def test_accounting_summary_gives_one_record(jobs: Mapping[str, Job]) -> None:
     assert len(jobs["summary"].records) == 1
+
+
+@pytest.mark.parametrize(("attribute", "started"), [("master_forks_slaves", 4), ("daemon_forks_slaves", 3)])
+def test_where_slaves_are_forked_grid_engine_starts_fewer_tasks(
+    jobs: Mapping[str, Job], attribute: str, started: int
+) -> None:
+    """None on the master host, or one on each host."""
+    *tasks, _script = jobs[attribute].records
+    assert jobs[attribute].status == 0, jobs[attribute].output
+    assert jobs[attribute].output.count("| begins") == 6
+    assert len(tasks) == started
