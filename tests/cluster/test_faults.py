@@ -14,7 +14,7 @@ from datetime import datetime
 import pytest
 from gridengine import Cluster, wait_until
 from jobs import TF_SUBMIT, Folder, Job
-from plays import PLAY, have_begun, kill, on, play, processes, submit_script
+from plays import PLAY, have_begun, kill, on, play, processes, submit_script, wait_for
 
 Jobs = Mapping[str, Job]
 
@@ -278,3 +278,27 @@ def test_a_disk_that_is_full_at_the_start_is_an_error(cluster: Cluster, small_di
     assert job.status == 2
     assert re.search(r"error: cannot write \S+/cluster.json: No space left on device", job.output)
     assert "begins" not in job.output
+
+
+# ---- training
+
+
+EXAMPLE = "/srv/tf_submit/example.py"
+
+
+def test_training_goes_on_with_a_worker_that_is_started_again_and_in_a_job_that_is_run_again(
+    cluster: Cluster,
+) -> None:
+    words = [EXAMPLE, "--epochs", "4", "--checkpoint-every", "1"]
+    restarted = Folder(cluster, "restarted").submit("--restarts", "1", *words, slots=3)
+    requeued = Folder(cluster, "requeued").submit("--requeue", "1", *words, slots=3)
+    wait_for(restarted, "worker:1@", 2)
+    kill(cluster, restarted, "task", signal.SIGKILL, "worker:1")
+    wait_until(lambda: list(requeued.traces.glob("checkpoints/*.index")), 90, "there is a checkpoint")
+    kill(cluster, requeued, "task", signal.SIGKILL, "ps:0")
+    assert restarted.wait().status == 0, restarted.output
+    assert summary(restarted, "worker:1")["restarts"] == 1
+    assert "Test-Accuracy:" in restarted.output
+    assert requeued.wait().status == 0, requeued.output
+    assert "Resuming from" in requeued.output
+    assert "Test-Accuracy:" in requeued.output
