@@ -4163,7 +4163,7 @@ def make_parser() -> Parser:
     add("--share-gpus", action="store_true", help="let tasks share GPUs when there are too few")
 
     add = group("script")
-    add("--python", metavar="PATH", help="Python on the nodes (default: the one that runs this, {})")
+    add("--python", metavar="PATH", help="Python on the nodes (default: the one that runs tf_submit.py)")
     add("--tf-config-only", action="store_true", help="append no -s, -w, --job_name, --task_index")
 
     add = group("failure and end")
