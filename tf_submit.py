@@ -455,7 +455,7 @@ def guard() -> int:
 
 def watch_over(agent: int) -> None:
     """The guardian's life: waits for the agent, kills what it left, exits with its status."""
-    for number in (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # the launcher gets them as well, and decides
     signal.signal(signal.SIGTERM, lambda *_: send_signal([agent], signal.SIGTERM))
     os.closerange(0, 2)
@@ -836,9 +836,11 @@ class Agent:
         self.report(child)
 
     def lose_patience(self, child: Child) -> None:
-        """Kills a task that did not stop; closes pipes that nobody closes."""
+        """Kills a task that did not stop; closes pipes that nobody closes, but none that are not being read."""
         child.signal(signal.SIGKILL)
-        if not child.running:
+        if self.full:
+            child.deadline = time.monotonic() + self.DRAIN
+        elif not child.running:
             for fd in list(child.pipes):
                 self.close(child, fd)
 

@@ -150,6 +150,18 @@ def test_what_a_task_leaves_behind_ends_with_it_also_before_it_is_started_again(
     assert job.end() == 0
 
 
+@pytest.mark.parametrize("left", range(540_000, 720_000, 30_000))
+def test_the_end_of_the_output_waits_for_a_reader_that_pauses(tmp_path, left):
+    """The task has ended, but what it wrote last is still in its pipe, since the agent holds enough."""
+    part = "worker=[os.write(1, b'x' * 99 + bytes([10])) for i in range(40_000)]"
+    command = [sys.executable, ROOT / "tf_submit.py", "-q", "--local", "1", "--ps", "0", PLAY, part]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as job:
+        received = job.stdout.read(4_000_000 - left)
+        time.sleep(1.5)
+        received += job.stdout.read()
+    assert received.count(b"x" * 99) == 40_000
+
+
 def test_when_nobody_reads_its_output_any_more_the_job_ends(tmp_path):
     part = "worker=[print(i) for i in range(9999)]; wait()"
     command = f"{sys.executable} {ROOT}/tf_submit.py --local 2 {PLAY} '{part}'"
