@@ -836,7 +836,7 @@ class Agent:
         self.report(child)
 
     def lose_patience(self, child: Child) -> None:
-        """Kills a task that did not stop; closes pipes that nobody closes, but none that are not being read."""
+        """Kills a task that did not stop; closes pipes that nobody closes, save while they are not read."""
         child.signal(signal.SIGKILL)
         if self.full:
             child.deadline = time.monotonic() + self.DRAIN
