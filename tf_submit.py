@@ -1313,8 +1313,14 @@ def make_groups(
 
 
 def qrsh_limit(host: Host, is_master: bool, pe: ParallelEnvironment, options: Options) -> int:
-    """How many qrsh tasks the execution daemon of a host takes; sge_pe(5)."""
-    if options.local is not None or not pe.control_slaves or (is_master and pe.master_forks_slaves):
+    """How many qrsh tasks to start on a host: what its execution daemon takes, sge_pe(5).
+
+    With ``--per-host`` none on the master host: its agent is a child of the job script, which has the cores
+    of all its slots there.
+    """
+    if options.local is not None or not pe.control_slaves:
+        return 0
+    if is_master and (pe.master_forks_slaves or options.per_host):
         return 0
     return host.slots - (is_master and pe.job_is_first_task)
 
@@ -4202,7 +4208,7 @@ def make_parser() -> Parser:
         metavar="S",
         help="seconds of silence after which a host is lost (default: {})",
     )
-    add("--per-host", action="store_true", help="one qrsh per host instead of one per task, for big jobs")
+    add("--per-host", action="store_true", help="one agent per host instead of one per task, for big jobs")
 
     add = group("output")
     add(

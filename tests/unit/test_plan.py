@@ -92,10 +92,14 @@ def test_by_default_every_task_has_an_agent_of_its_own_at_the_end_of_a_qrsh():
     assert groups(job(2, 1)) == ["node1 qrsh ps:0", "node1 qrsh worker:0", "node2 qrsh worker:1"]
 
 
-def test_groups_per_host_have_one_agent_per_host():
-    expected = ["node1 qrsh ps:0 worker:0", "node2 qrsh worker:1 worker:2"]
+def test_groups_per_host_have_one_agent_per_host_and_need_no_qrsh_on_the_master_host():
+    expected = ["node1 local ps:0 worker:0", "node2 qrsh worker:1 worker:2"]
     assert groups(job(2, 2), per_host=True) == expected
-    assert groups(job(2, 2), ParallelEnvironment(daemon_forks_slaves=True)) == expected
+
+
+def test_where_the_daemon_forks_its_tasks_each_host_takes_one_qrsh():
+    pe = ParallelEnvironment(daemon_forks_slaves=True)
+    assert groups(job(2, 2), pe) == ["node1 qrsh ps:0 worker:0", "node2 qrsh worker:1 worker:2"]
 
 
 def test_where_the_job_is_the_first_task_the_master_host_takes_one_qrsh_less():
@@ -111,14 +115,12 @@ def test_where_the_job_is_the_first_task_the_master_host_takes_one_qrsh_less():
 def test_where_the_job_is_the_first_task_spare_slots_leave_room_for_every_qrsh():
     pe = ParallelEnvironment(job_is_first_task=True)
     assert groups(job(4, 2), pe, slots_per_task=2)[0] == "node1 qrsh ps:0"
-    assert groups(job(2, 2), pe, per_host=True)[0] == "node1 qrsh ps:0 worker:0"
-    assert groups(job(1, 2), pe, per_host=True)[0] == "node1 local ps:0"
+    assert groups(job(1, 2), pe)[0] == "node1 local ps:0"
 
 
 def test_where_the_master_forks_its_tasks_are_local_children():
     pe = ParallelEnvironment(master_forks_slaves=True)
     assert groups(job(2, 1), pe) == ["node1 local ps:0", "node1 local worker:0", "node2 qrsh worker:1"]
-    assert groups(job(2, 1), pe, per_host=True)[0] == "node1 local ps:0 worker:0"
 
 
 def test_without_control_of_slaves_a_job_on_several_hosts_is_an_error_that_explains():
