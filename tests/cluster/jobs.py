@@ -48,8 +48,9 @@ class Job:
 
     @property
     def output(self) -> str:
-        """What the job has printed so far, stdout and stderr in one."""
-        return "".join(path.read_text(errors="replace") for path in self.folder.glob(f"*.o{self.id}"))
+        """What the job has printed so far, stdout and stderr in one; a job may be told to print elsewhere."""
+        files = self.folder.parent.rglob(f"*.o{self.id}")
+        return "".join(path.read_text(errors="replace") for path in files)
 
     def lines(self, task: str = "") -> list[str]:
         """What a task has printed, `lines("worker:0")`, or the launcher itself, without prefixes."""
