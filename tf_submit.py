@@ -709,7 +709,8 @@ class Agent:
 
     def look(self, host: str, port: int | None, interface: str | None, gpus: list[int]) -> dict[str, Any]:
         if importlib.util.find_spec("psutil") is None:  # imported where it is needed, which may be never
-            raise RefusalError(f"no module psutil here; install psutil for {sys.executable}")
+            cure = f"install psutil for {sys.executable}, or name another Python with --python PATH"
+            raise RefusalError(f"no module psutil here; {cure}")
         given = are_gpus_given(dict(os.environ), self.common["gpu_resource"])
         self.ports = reserve_ports(port, len(gpus))
         return {
@@ -1798,10 +1799,11 @@ def split_gpus(
 
 def too_few_gpus(host: str, ids: Sequence[str], tasks: Sequence[Task], wanted: int) -> str:
     who, gpus = shortened([task.name for task in tasks]), shortened(ids) or "none free"
+    share = ", or let tasks share GPUs with --share-gpus" if ids else ""
     return (
         f"{host}: {counted(len(tasks), 'task')} ({who}) should have {counted(wanted, 'GPU')}, but it has "
         f"{counted(len(ids), 'GPU')} for them ({gpus}): "
-        "request more, or fewer slots on a host, or let tasks share GPUs with --share-gpus"
+        f"request more, or fewer slots on a host{share}"
     )
 
 
@@ -3275,7 +3277,7 @@ class Supervisor:
         self.restarts_left -= 1
         run.restarts += 1
         how = describe_exit(run.status or 0)
-        left = f"{self.restarts_left} restarts left"
+        left = f"{counted(self.restarts_left, 'restart')} left"
         self.console.warn(f"{run.task.name} on {run.task.host} {how}; starting it again ({left})")
         self.job.logs[run.task.name].restart()
         self.start_task(run)
@@ -3439,7 +3441,7 @@ def names(links: Sequence[Link]) -> str:
 # What signals to the job script mean when Grid Engine sends them; qsub(1), -notify, and sge_queue_conf(5).
 SIGNALS = {
     signal.SIGUSR1: " (soft run time limit)",
-    signal.SIGUSR2: " (the job is being deleted)",
+    signal.SIGUSR2: " (the job is being deleted, or its time is over)",
     signal.SIGXCPU: " (soft CPU time limit)",
 }
 
@@ -4127,7 +4129,11 @@ def make_parser() -> Parser:
 
     add = group("where")
     add("--local", type=positive, metavar="N", help="run N tasks on this machine, without a scheduler")
-    add("--dry-run", action="store_true", help="print the placement and start nothing")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print the placement and start nothing; ? is known only at the start",
+    )
     add("--json", action="store_true", help="with --dry-run: print it as JSON")
     add("--check", action="store_true", help="check the installation on all hosts of the job, without SCRIPT")
 
@@ -4165,7 +4171,7 @@ def make_parser() -> Parser:
         "--gpus-per-task",
         type=amount,
         metavar="N",
-        help="GPUs of each task where the scheduler grants no ids",
+        help="GPUs of each task save the ps (default: its share of those whose ids the scheduler grants)",
     )
     add("--gpu-resource", metavar="NAME", help="the scheduler's name of the GPU complex (default: {})")
     add("--share-gpus", action="store_true", help="let tasks share GPUs when there are too few")

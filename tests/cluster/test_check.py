@@ -110,7 +110,8 @@ def test_python_without_psutil_and_tensorflow(folder: Folder) -> None:
     assert faults(job) == [
         "    install TensorFlow for this Python on that host, or name another Python with --python PATH",
         "node1, node2: TensorFlow cannot be imported: ModuleNotFoundError: No module named 'tensorflow'",
-        f"node1, node2: no module psutil here; install psutil for {python}",
+        f"node1, node2: no module psutil here; install psutil for {python}, or name another Python "
+        "with --python PATH",
     ]
     assert results(job) == {"node1": "2 faults", "node2": "2 faults"}
 

@@ -26,6 +26,7 @@ ENDS: dict[str, tuple[list[str], list[str]]] = {
     "SIGINT": ([], ["--stop-signal", "INT"]),
     "SIGHUP": ([], ["--stop-signal", "USR1"]),
     "h_rt": (["-l", "h_rt=10"], []),
+    "h_rt-notify": (["-notify", "-l", "h_rt=10"], []),
     "s_rt": (["-l", "s_rt=10"], []),
 }
 
@@ -65,9 +66,11 @@ def test_a_signal_is_the_failure_of_the_job(ended: Jobs, name: str) -> None:
     assert f"first failure: stopped by {name}" in ended[name].output
 
 
-def test_a_job_with_notify_says_that_it_was_deleted(ended: Jobs) -> None:
-    assert ended["qdel-notify"].status == 128 + signal.SIGUSR2
-    assert "first failure: stopped by SIGUSR2 (the job is being deleted)" in ended["qdel-notify"].output
+@pytest.mark.parametrize("name", ["qdel-notify", "h_rt-notify"])
+def test_a_job_with_notify_says_why_it_ends(ended: Jobs, name: str) -> None:
+    why = "stopped by SIGUSR2 (the job is being deleted, or its time is over)"
+    assert ended[name].status == 128 + signal.SIGUSR2
+    assert f"first failure: {why}" in ended[name].output
 
 
 @pytest.mark.parametrize("name", ["qdel", "h_rt"])

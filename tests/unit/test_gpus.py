@@ -233,7 +233,8 @@ def test_leases_that_were_not_to_be_had_are_such_an_error():
 def test_gpus_asked_for_where_there_are_none_are_such_an_error():
     with pytest.raises(
         UserError,
-        match=r"node1: 1 task \(worker:0\) should have 2 GPUs, but it has 0 GPUs for them \(none free\)",
+        match=r"node1: 1 task \(worker:0\) should have 2 GPUs, but it has 0 GPUs for them \(none free\)"
+        ": request more, or fewer slots on a host$",
     ):
         assign(agent("worker:0", CPUS), gpus_per_task=2, share_gpus=True)
 

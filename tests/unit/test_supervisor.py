@@ -140,7 +140,7 @@ def test_a_failed_worker_is_started_again_in_its_place(play):
     assert job.run() == 0
     assert job.agent("worker:0").words.count("run") == 3
     assert job.agent("worker:1").words.count("run") == 1
-    assert "was killed by SIGKILL; starting it again (1 restarts left)" in job.printed
+    assert "was killed by SIGKILL; starting it again (1 restart left)" in job.printed
 
 
 def test_restarts_are_counted_over_all_workers(play):
