@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from gridengine import QUEUE, Cluster, Process, wait_until
-from jobs import SCRIPTS, Folder, Job
+from gridengine import QUEUE, Process, wait_until
+from jobs import SCRIPTS, Folder, Job, environment
 
 PLAY = f"{SCRIPTS}/play.py"
 
@@ -54,35 +53,28 @@ def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def processes(cluster: Cluster, job: Job, text: str) -> list[Process]:
+def processes(job: Job, text: str) -> list[Process]:
     """Processes of a job that have the text in their command line, on all hosts."""
     return [
         process
-        for node in cluster.nodes
-        for process in cluster.processes(node)
-        if text in process.command and belongs_to(process, job)
+        for node in job.cluster.nodes
+        for process in job.cluster.processes(node)
+        if text in process.command and environment(process).get("JOB_ID") == job.id
     ]
 
 
-def belongs_to(process: Process, job: Job) -> bool:
-    with contextlib.suppress(OSError):  # it has ended
-        variables = Path(f"/proc/{process.machine_pid}/environ").read_bytes().split(b"\0")
-        return f"JOB_ID={job.id}".encode() in variables
-    return False
-
-
-def pid_of(cluster: Cluster, job: Job, kind: str, task: str = "worker:0") -> int:
+def pid_of(job: Job, kind: str, task: str = "worker:0") -> int:
     """The process of a job, as the machine knows it, that is its launcher, or the task's guardian, agent,
     qrsh or itself (kind "task")."""
     if kind == "launcher":
-        return processes(cluster, job, "job_scripts/")[0].machine_pid
+        return processes(job, "job_scripts/")[0].machine_pid
     role, index = task.split(":")
-    [running] = processes(cluster, job, f"--job_name {role} --task_index {index}")
+    [running] = processes(job, f"--job_name {role} --task_index {index}")
     if kind == "qrsh":
-        return processes(cluster, job, f"qrsh -inherit {running.host} ")[0].machine_pid
+        return processes(job, f"qrsh -inherit {running.host} ")[0].machine_pid
     agent = parent(running.machine_pid)
     return {"task": running.machine_pid, "agent": agent, "guardian": parent(agent)}[kind]
 
 
-def kill(cluster: Cluster, job: Job, kind: str, number: int, task: str = "worker:0") -> None:
-    os.kill(pid_of(cluster, job, kind, task), number)
+def kill(job: Job, kind: str, number: int, task: str = "worker:0") -> None:
+    os.kill(pid_of(job, kind, task), number)

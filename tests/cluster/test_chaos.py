@@ -24,7 +24,7 @@ JOBS = int(os.environ.get("CHAOS_JOBS", "6"))
 LOST_AFTER = 8  # seconds
 KILLED = 128 + signal.SIGKILL
 
-Act = Callable[[Cluster, Job], object]
+Act = Callable[[Job], object]
 
 
 @dataclass(frozen=True)
@@ -52,23 +52,19 @@ def nothing(_dice: random.Random, _victim: str) -> Fault:
     return Fault(0, "the job succeeded")
 
 
-def exits(dice: random.Random, victim: str) -> Fault:
+def exits(dice: random.Random, _victim: str) -> Fault:
     status = dice.choice([dice.randint(1, 255), 99, 100])
     return Fault(expected(status), f"ended with exit status {status}", f"time.sleep(0.3); sys.exit({status})")
 
 
-def crashes(dice: random.Random, victim: str) -> Fault:
+def crashes(dice: random.Random, _victim: str) -> Fault:
     number = dice.choice([signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL, signal.SIGTERM, signal.SIGBUS])
     return Fault(128 + number, f"was killed by {number.name}", f"crash({number:d})")
 
 
 def is_killed(dice: random.Random, victim: str) -> Fault:
     kind = dice.choice(["task", "agent", "guardian", "qrsh"])
-    return Fault(
-        KILLED,
-        "SIGKILL",
-        act=lambda cluster, job: kill(cluster, job, kind, signal.SIGKILL, victim),
-    )
+    return Fault(KILLED, "SIGKILL", act=lambda job: kill(job, kind, signal.SIGKILL, victim))
 
 
 def is_started_again(dice: random.Random, victim: str) -> Fault:
@@ -80,7 +76,7 @@ def is_started_again(dice: random.Random, victim: str) -> Fault:
     return Fault(0, "starting it again", part, options=["--restarts", "1"])
 
 
-def is_not_missed(dice: random.Random, victim: str) -> Fault:
+def is_not_missed(dice: random.Random, _victim: str) -> Fault:
     """A worker fails, the others go on."""
     status = dice.randint(1, 255)
     part = f"sys.exit({status})"
@@ -88,20 +84,16 @@ def is_not_missed(dice: random.Random, victim: str) -> Fault:
 
 
 def launcher_is_killed(_dice: random.Random, _victim: str) -> Fault:
-    return Fault(KILLED, act=lambda cluster, job: kill(cluster, job, "launcher", signal.SIGKILL), early=True)
+    return Fault(KILLED, act=lambda job: kill(job, "launcher", signal.SIGKILL), early=True)
 
 
 def launcher_is_signalled(dice: random.Random, _victim: str) -> Fault:
     number = dice.choice([signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-    return Fault(
-        128 + number,
-        f"stopped by {number.name}",
-        act=lambda cluster, job: kill(cluster, job, "launcher", number),
-    )
+    return Fault(128 + number, f"stopped by {number.name}", act=lambda job: kill(job, "launcher", number))
 
 
-def delete(cluster: Cluster, job: Job) -> None:
-    cluster.root(MASTER, "qdel", job.id)
+def delete(job: Job) -> None:
+    job.cluster.root(MASTER, "qdel", job.id)
 
 
 def is_deleted(_dice: random.Random, _victim: str) -> Fault:
@@ -115,38 +107,38 @@ def is_deleted_with_notice(_dice: random.Random, _victim: str) -> Fault:
 def is_suspended(dice: random.Random, _victim: str) -> Fault:
     seconds = dice.uniform(0, 1.5 * LOST_AFTER)
 
-    def act(cluster: Cluster, job: Job) -> None:
-        cluster.root(MASTER, "qmod", "-sj", job.id)
+    def act(job: Job) -> None:
+        job.cluster.root(MASTER, "qmod", "-sj", job.id)
         time.sleep(seconds)
-        cluster.root(MASTER, "qmod", "-usj", job.id)
+        job.cluster.root(MASTER, "qmod", "-usj", job.id)
 
     return Fault(0, "the job succeeded", act=act, early=True)
 
 
-def other_host(cluster: Cluster, job: Job, dice: random.Random) -> str:
+def other_host(job: Job, dice: random.Random) -> str:
     """A host on which the launcher does not run."""
-    [launcher] = processes(cluster, job, "job_scripts/")
-    return dice.choice([node for node in cluster.nodes if node != launcher.host])
+    [launcher] = processes(job, "job_scripts/")
+    return dice.choice([node for node in job.cluster.nodes if node != launcher.host])
 
 
 def is_cut_off_for_a_while(dice: random.Random, _victim: str) -> Fault:
-    def act(cluster: Cluster, job: Job) -> None:
-        host = other_host(cluster, job, dice)
-        cluster.link(host, up=False)
+    def act(job: Job) -> None:
+        host = other_host(job, dice)
+        job.cluster.link(host, up=False)
         time.sleep(dice.uniform(0, LOST_AFTER / 2))
-        cluster.link(host, up=True)
+        job.cluster.link(host, up=True)
 
     return Fault(0, "the job succeeded", act=act)
 
 
 def is_cut_off(dice: random.Random, _victim: str) -> Fault:
-    def act(cluster: Cluster, job: Job) -> None:
-        host = other_host(cluster, job, dice)
-        cluster.link(host, up=False)
+    def act(job: Job) -> None:
+        host = other_host(job, dice)
+        job.cluster.link(host, up=False)
         try:
             wait_until(lambda: "the job failed" in job.output, 3 * LOST_AFTER, "the job has ended")
         finally:
-            cluster.link(host, up=True)
+            job.cluster.link(host, up=True)
 
     return Fault(1, "is lost: nothing heard of", "time.sleep(60)", act=act)
 
@@ -183,11 +175,11 @@ def test_a_job_with_a_random_fault_ends_as_it_should(cluster: Cluster, number: i
     )
     if fault.act:
         if fault.early and dice.random() < 0.5:
-            wait_until(lambda: processes(cluster, job, "job_scripts/"), 30, "the job has started")
+            wait_until(lambda: processes(job, "job_scripts/"), 30, "the job has started")
         else:
             have_begun(job, slots)
         time.sleep(dice.uniform(0, 1))
-        fault.act(cluster, job)
+        fault.act(job)
     job.wait()
     report = f"{make.__name__} {victim}\n{job.output}"
     assert job.status == fault.status, report

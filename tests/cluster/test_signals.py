@@ -43,7 +43,7 @@ def ended(cluster: Cluster) -> Jobs:
     for name, job in jobs.items():
         wait_for(job, "| ready", 2)
         if name.startswith("SIG"):
-            kill(cluster, job, "launcher", signal.Signals[name])
+            kill(job, "launcher", signal.Signals[name])
         if name.startswith("qdel"):
             cluster.root(MASTER, "qdel", job.id)
     return {name: job.wait() for name, job in jobs.items()}
@@ -99,8 +99,8 @@ def is_stopped(process: Process) -> bool:
     return Path(f"/proc/{process.machine_pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def all_are_stopped(cluster: Cluster, jobs: Jobs) -> bool:
-    workers = [one for job in jobs.values() for one in processes(cluster, job, "--job_name worker")]
+def all_are_stopped(jobs: Jobs) -> bool:
+    workers = [one for job in jobs.values() for one in processes(job, "--job_name worker")]
     return len(workers) == 2 * len(jobs) and all(map(is_stopped, workers))
 
 
@@ -121,9 +121,9 @@ def test_the_tasks_of_a_suspended_job_stop_and_go_on_with_it(cluster: Cluster) -
         have_begun(job, 3)
     cluster.root(MASTER, "qmod", "-sj", *(jobs[name].id for name in ("job", "notify", "deleted")))
     cluster.root(MASTER, "qmod", "-sq", f"{QUEUE}@node1")
-    wait_until(lambda: all_are_stopped(cluster, jobs), 12, "all tasks are stopped")
+    wait_until(lambda: all_are_stopped(jobs), 12, "all tasks are stopped")
     time.sleep(LOST_AFTER)
-    assert all_are_stopped(cluster, jobs)
+    assert all_are_stopped(jobs)
     cluster.root(MASTER, "qmod", "-usj", jobs["job"].id, jobs["notify"].id)
     cluster.root(MASTER, "qmod", "-usq", f"{QUEUE}@node1")
     cluster.root(MASTER, "qdel", jobs["deleted"].id)
