@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 import pytest
-from gridengine import Cluster
+from gridengine import Cluster, wait_until
 from jobs import SCRIPTS, Folder, Job
 
 PEERS = f"{SCRIPTS}/peers.py"
@@ -78,3 +79,28 @@ def test_a_host_without_the_interface_is_named_with_those_it_has(folder: Folder,
     [error] = [line for line in job.lines() if line.startswith("error:")]
     assert f"cannot run on {without_eth1}: no interface eth1 here; there are:" in error
     assert "eth0 (10.77.0.13)" in error
+
+
+def test_tensorboard_is_seen_from_other_hosts_as_long_as_the_job_runs(
+    cluster: Cluster, folder: Folder
+) -> None:
+    words = [
+        "--tensorboard",
+        "--interface",
+        "eth1",
+        "--",
+        "sh",
+        "-c",
+        "until [ -e seen ]; do sleep 0.2; done",
+    ]
+    job = folder.submit(*words, qsub=THREE_HOSTS)
+    page = "import sys, urllib.request as web; print(web.urlopen(sys.argv[1]).read(99))"
+
+    def looked(node: str) -> bool:
+        urls = re.findall(r"TensorBoard: (http://10\.77\.1\.\S+)", job.output)
+        return bool(urls) and "<!doctype html>" in cluster.run(node, ["python3", "-c", page, *urls]).stdout
+
+    wait_until(lambda: looked("node4"), 60, "TensorBoard serves its page")
+    folder.write("seen", "")
+    assert job.wait().status == 0, job.output
+    assert not looked("node4")
