@@ -3180,8 +3180,13 @@ class Supervisor:
             self.begin()
 
     def on_refuse(self, link: Link, why: str) -> None:
+        """An agent says why nothing can run on its host; the first ends the job, others are said once."""
         self.starting.discard(link)
-        self.fail(f"{link.names} cannot run on {link.group.host}: {why}", link=link)
+        if self.stop_by is None:
+            self.notes.add(f"{link.group.host}: {why}")
+            self.fail(f"{link.names} cannot run on {link.group.host}: {why}", link=link)
+        else:
+            self.on_note(link, why)
         self.bid_farewell(link)
 
     def begin(self) -> None:

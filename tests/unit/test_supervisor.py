@@ -278,6 +278,15 @@ def test_an_agent_says_why_no_task_can_run_on_its_host(play):
     assert "worker:1 cannot run on node2: no interface ib0 here" in job.printed
 
 
+def test_what_several_agents_of_a_host_have_to_say_is_said_once(play):
+    job = play(2, 3)
+    for name in ("worker:1", "worker:2", "worker:3"):
+        job.agent(name).refusal = "no interface ib0 here"
+    assert job.run() == 1
+    assert job.printed.count("tf_submit: error: worker:") == 1
+    assert "warning: node2" not in job.printed
+
+
 # ---- signals
 
 
