@@ -4,8 +4,8 @@
 
 One job of a parameter server and two workers trains a small network all the time, while all its threads are
 in turn pinned, where `tf_submit.py --bind cores` put them, and free to run on any CPU. Each turn takes some
-seconds; two turns are a pair, whose ratio hardly depends on what else the machine does. For each worker it
-also counts the CPUs that its threads really ran on in a turn.
+seconds; two turns are a pair. The figures are medians over the turns, for both workers together or for each
+of them; a worker's CPUs are those that its threads really ran on.
 """
 
 from __future__ import annotations
@@ -123,12 +123,13 @@ def run_task(config: dict, pairs: int) -> None:
     for turn in range(first, first + 2 * pairs):
         while time.time() < turn * TURN + SETTLE:
             next(steps)
-        began, count = time.time(), 0
+        began, cpu, count = time.time(), time.process_time(), 0
         while turn_now() == turn:
             next(steps)
             count += 1
-        rate = count / (time.time() - began)
-        print(json.dumps({"turn": turn, "rate": rate, "cpus": len(cpus.seen[turn])}), flush=True)
+        seconds, cpu = time.time() - began, time.process_time() - cpu
+        found = {"turn": turn, "rate": count / seconds, "cpu": cpu / count, "cpus": len(cpus.seen[turn])}
+        print(json.dumps(found), flush=True)
 
 
 # ---- the benchmark
@@ -150,16 +151,17 @@ def measure(pairs: int) -> dict[int, dict[int, dict]]:
 
 
 def report(turns: dict[int, dict[int, dict]]) -> None:
-    both = {turn: workers for turn, workers in turns.items() if len(workers) == 2}
-    rate = {turn: sum(worker["rate"] for worker in workers.values()) for turn, workers in both.items()}
-    print("threads    steps/s  CPUs of worker 0 and 1 (medians)")
+    both = {turn: list(workers.values()) for turn, workers in sorted(turns.items()) if len(workers) == 2}
+    rates = {turn: sum(worker["rate"] for worker in workers) for turn, workers in both.items()}
+    print("threads  steps/s  CPU ms per step  CPUs of a worker")
     for kind, name in enumerate(("free", "pinned")):
-        of_kind = [turn for turn in both if turn % 2 == kind]
-        cpus = [statistics.median(both[turn][worker]["cpus"] for turn in of_kind) for worker in (0, 1)]
-        print(f"{name:9} {statistics.median(rate[turn] for turn in of_kind):8.1f}  {cpus[0]:g}, {cpus[1]:g}")
-    ratios = sorted(rate[turn + 1] / rate[turn] for turn in both if turn % 2 == 0 and turn + 1 in both)
+        of_kind = [worker for turn, workers in both.items() if turn % 2 == kind for worker in workers]
+        rate = statistics.median(rates[turn] for turn in rates if turn % 2 == kind)
+        cpu, cpus = (statistics.median(worker[field] for worker in of_kind) for field in ("cpu", "cpus"))
+        print(f"{name:7} {rate:8.1f}  {1000 * cpu:15.2f}  {cpus:16g}")
+    ratios = sorted(rates[turn + 1] / rates[turn] for turn in rates if turn % 2 == 0 and turn + 1 in rates)
     spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} pairs"
-    print(f"pinned / free: {statistics.median(ratios):.2f} (median; {spread})")
+    print(f"steps/s, pinned to free: {statistics.median(ratios):.2f} (median; {spread})")
 
 
 if __name__ == "__main__":
