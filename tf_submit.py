@@ -47,7 +47,9 @@ line, runs on the node: it finds out what is there, runs the task and passes on 
 FRAME = struct.Struct(">cII")  # kind, number of the task within its agent, bytes that follow
 MESSAGE, STDOUT, STDERR = b"M", b"1", b"2"  # a JSON object, or bytes that the task wrote
 MARK = b"\0tf_submit agent " + __version__.encode() + b"\0\n"  # ends the noise of a login shell
-CHUNK = 1 << 16  # bytes that are read and passed on at once: what a pipe holds, pipe(7)
+# Bytes that are read and passed on at once. The shepherd at the end of a qrsh reads one less than a pipe holds:
+# a frame of that size goes in one piece through all pipes.
+CHUNK = (1 << 16) - 1
 LARGEST_FRAME = 1 << 28  # bytes; anything longer is no frame
 
 
@@ -801,7 +803,7 @@ class Agent:
         fd = pipe.fileno() if pipe else -1
 
         def read() -> None:
-            data = os.read(fd, CHUNK)
+            data = os.read(fd, CHUNK - FRAME.size)
             if data:
                 self.send(frame(kind, child.number, data))
             else:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,10 @@ def slot_hosts() -> list[str]:
     hosts = tf_submit.read_allocation(os.environ).hosts
     turns = [(turn, number) for number, host in enumerate(hosts) for turn in range(host.slots)]
     return [hosts[number].name for _, number in sorted(turns)]
+
+
+def median(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f}" if values else "-"
 
 
 def table(*rows: tuple[str, ...]) -> None:
