@@ -59,8 +59,11 @@ def frame(kind: bytes, task: int, payload: bytes) -> bytes:
 
 
 def message(type_: str, **fields: Any) -> bytes:
-    """A control message as a frame, e.g. ``message("ping")``; undecodable bytes travel as surrogates."""
-    return frame(MESSAGE, 0, json.dumps({"type": type_, **fields}).encode())
+    """A control message as a frame, e.g. ``message("ping")``.
+
+    Arguments, variables and paths travel as their bytes: the other end may have another locale.
+    """
+    return frame(MESSAGE, 0, os.fsencode(json.dumps({"type": type_, **fields}, ensure_ascii=False)))
 
 
 class Decoder:
@@ -686,7 +689,7 @@ class Agent:
         if not data:
             self.lose(0)
         for _, _, payload in self.decoder.feed(data):
-            order = json.loads(payload)
+            order = json.loads(os.fsdecode(payload))
             getattr(self, "do_" + order.pop("type"))(**order)
 
     def do_greet(
@@ -2800,7 +2803,7 @@ MESSAGES: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {  # what agents
 def parse_message(payload: bytes) -> tuple[str, dict[str, Any]]:
     """``parse_message(b'{"type": "refuse", "why": "?"}')`` gives ``("refuse", {"why": "?"})``. ValueError."""
     with contextlib.suppress(AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        fields = json.loads(payload)
+        fields = json.loads(os.fsdecode(payload))
         type_ = fields.pop("type")
         wanted = MESSAGES[type_]
         if fields.keys() == wanted.keys() and all(isinstance(fields[key], wanted[key]) for key in wanted):
@@ -2855,7 +2858,13 @@ class Link:
         assert self.process.stdin
         os.set_blocking(self.process.stdin.fileno(), False)
         self.reader = threading.Thread(target=self.read, args=(self.process,), daemon=True)
-        self.reader.start()
+        try:
+            self.reader.start()
+        except RuntimeError as error:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+            raise OSError(str(error)) from None
 
     def send(self, data: bytes) -> bool:
         """Sends without waiting; False when the pipe is full and ``flush`` has to send the rest."""
@@ -2932,6 +2941,32 @@ class Link:
             self.reader.join(max(0.0, seconds))
 
 
+FILES_PER_AGENT = 4  # its log, its stdin, stdout and stderr
+OWN_FILES = 64  # of the launcher without agents, amply
+THREAD_STACK = 1 << 20  # bytes; Python's threads need little
+M_ARENA_MAX = -8  # of mallopt(3)
+
+
+def make_room(agents: int) -> None:
+    """Lets this process hold the files and threads of so many agents, whatever the limits of the job.
+
+    Each thread would reserve 8 MiB of stack and 64 MiB for malloc(3), which count against a job's h_vmem.
+    The limit of open files is raised no further than needed: what is started here inherits it, and old
+    programs close all files that they may have.
+    """
+    import ctypes
+    import resource
+
+    threading.stack_size(THREAD_STACK)
+    with contextlib.suppress(AttributeError):  # a C library without it
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OWN_FILES + FILES_PER_AGENT * agents
+    if resource.RLIM_INFINITY != soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
 def open_lifeline(agents: int) -> socket.socket:
     """A port on which each agent opens a connection that nobody accepts: see Agent.tie."""
     return listen_on(0, backlog=agents)
@@ -2973,7 +3008,10 @@ def explain_start(
     for pattern, meaning in START_FAULTS:
         if re.search(pattern, "\n".join(printed)):
             return meaning.format(host=host.name, python=python, refusal=refusal)
-    return f"the start on {host.name} ended with exit status {exit_code(status)} before the agent spoke"
+    return (
+        f"the start on {host.name} ended with exit status {exit_code(status)} before the agent spoke; look "
+        "at what the login shell reads there (.bashrc, .cshrc, BASH_ENV), and see --python"
+    )
 
 
 def explain_refusal(host: Host, pe: ParallelEnvironment) -> str:
@@ -3349,7 +3387,12 @@ class Supervisor:
             self.stop()
 
     def describe(
-        self, what: str, runs: Sequence[Run], link: Link | None, status: int | None, printed: Sequence[str]
+        self,
+        what: str,
+        runs: Sequence[Run] = (),
+        link: Link | None = None,
+        status: int | None = None,
+        printed: Sequence[str] = (),
     ) -> Failure:
         """A failure as the report shows it, with the log and the last lines of the first task."""
         now, host = time.time(), link.group.host if link else ""
@@ -3416,6 +3459,8 @@ class Supervisor:
         end = time.monotonic() + self.LAST_OUTPUT
         for link in self.links:
             link.join(end - time.monotonic())
+        if self.console.broken and self.failure is None:
+            self.failure = self.describe(self.console.broken)
         status = exit_status(self.failure.status) if self.failure else 0
         if self.requeue and self.job.may_requeue():
             status = 99
@@ -3472,8 +3517,15 @@ def describe_exit(status: int) -> str:
 
 
 def scripts_places(environ: Mapping[str, str]) -> list[str]:
-    """Where SCRIPT is looked for: the job's working directory, then where qsub was typed."""
-    return list(dict.fromkeys([os.getcwd(), environ.get("SGE_O_WORKDIR", os.getcwd())]))
+    """Where SCRIPT is looked for: the job's working directory, then where qsub was typed. UserError."""
+    try:
+        here = os.getcwd()
+    except OSError as error:
+        raise UserError(
+            f"the working directory {environ.get('PWD', '')} cannot be used: {error.strerror}; change to a "
+            "folder that exists, or name one with qsub -wd FOLDER"
+        ) from None
+    return list(dict.fromkeys([here, environ.get("SGE_O_WORKDIR", here)]))
 
 
 def find_script(script: str, environ: Mapping[str, str]) -> str:
@@ -4056,14 +4108,14 @@ examples:
 
 
 def amount(text: str) -> int:
-    """A number from 0 upward: ``amount("3")`` gives 3."""
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 upward")
+    """A number from 0 upward, as large as a number of slots can be: ``amount("3")`` gives 3."""
+    if not SLOTS.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 999999")
     return int(text)
 
 
 def positive(text: str) -> int:
-    """A number from 1 upward."""
+    """An amount of at least 1."""
     if not amount(text):
         raise argparse.ArgumentTypeError("at least 1 is needed")
     return int(text)
@@ -4258,7 +4310,12 @@ def parse_options(argv: Sequence[str]) -> Options:
     found = vars(make_parser().parse_args(argv))
     script = found["script"]
     found["script"] = tuple(script[1:] if script[:1] == ["--"] else script)
+    empty = [name.replace("_", "-") for name, value in found.items() if value == ""]
+    if empty:  # of a variable that is not set, say
+        raise UserError(f"--{empty[0]} needs a value that is not empty; see --help")
     options = Options(**found)
+    if options.json and not options.dry_run:
+        raise UserError("--json belongs to --dry-run, which prints the placement; see --help")
     if options.check and options.script:
         raise UserError(f"--check runs no script: leave {shlex.join(options.script)} out")
     if not options.script and not options.check:
@@ -4295,6 +4352,7 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
     else:
         folder = JobFolder.create(allocation.job_name, allocation.job_id)
     console.log_to(folder.log_path("tf_submit"))
+    make_room(len(plan.groups))
     supervisor = Supervisor(Job(options, environ, allocation, pe, plan, console, folder))
     master = allocation.hosts[0].name
     with caught_signals(supervisor.events), tensorboard(options, master, folder, environ, console):
@@ -4322,10 +4380,12 @@ def caught_signals(events: queue.SimpleQueue[Event]) -> Iterator[None]:
 def show_plan(allocation: Allocation, plan: Plan, options: Options, console: Console) -> int:
     """``--dry-run``: the placement as far as it is known before the start."""
     if options.json:
-        print(json.dumps(plan_json(allocation.job_id, plan, options)))
+        console.show(1, [encode(json.dumps(plan_json(allocation.job_id, plan, options))), b"\n"])
     else:
         for line in placement_table(planned(plan, options), planned=True):
             console.say(line)
+    if console.broken:
+        raise UserError(console.broken)
     return 0
 
 
@@ -4347,8 +4407,17 @@ def original_arguments() -> list[str]:
     return [os.fsdecode(word) for word in base64.b64decode(encoded).split(b"\0")[1:-1]]
 
 
+def fill_standard_streams() -> None:
+    """Opens those of stdin, stdout and stderr that are closed on /dev/null: else the next files to be
+    opened, logs for example, would take their places and get what is printed."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+
+
 def command() -> NoReturn:
     """Entry point of the installed ``tf_submit``."""
+    fill_standard_streams()
     sys.exit(main(original_arguments()[1:]))
 
 

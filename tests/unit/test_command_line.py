@@ -54,7 +54,12 @@ def test_values_are_read(arguments, name, value):
         (["-p", "0", "x.py"], "at least 1 is needed"),
         (["-p", "70000", "x.py"], "70000 is not a port: 1 to 65535"),
         (["--ps", "-1", "x.py"], "--ps"),
-        (["--ps", "two", "x.py"], "'two' is not a number from 0 upward"),
+        (["--ps", "two", "x.py"], "'two' is not a number from 0 to 999999"),
+        (["--local", "²", "x.py"], "'²' is not a number from 0 to 999999"),
+        (["--local", "1000000", "x.py"], "'1000000' is not a number from 0 to 999999"),
+        (["--interface", "", "x.py"], "--interface needs a value that is not empty"),
+        (["--tensorboard-logdir", "", "x.py"], "--tensorboard-logdir needs a value that is not empty"),
+        (["--json", "x.py"], "--json belongs to --dry-run"),
         (["--grace", "nan", "x.py"], "'nan' is not a number of seconds"),
         (["--grace", "-1", "x.py"], "--grace"),
         (["--stop-signal", "NONE", "x.py"], "'NONE' is not a signal"),
@@ -72,7 +77,7 @@ def test_a_fault_ends_with_status_2_and_one_line_on_stderr(capsys):
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err == (
-        "tf_submit: error: argument --ps: 'two' is not a number from 0 upward; see --help\n"
+        "tf_submit: error: argument --ps: 'two' is not a number from 0 to 999999; see --help\n"
     )
 
 

@@ -252,7 +252,7 @@ def test_a_task_that_is_never_accepted_is_explained(play):
             1,
             "the job's working directory is not there on node2",
         ),
-        ("", 1, "exit status 1 before the agent spoke"),
+        ("", 1, "exit status 1 before the agent spoke; look at what the login shell reads there"),
     ],
 )
 def test_other_failed_starts_are_explained_at_once(play, text, status, said):
