@@ -47,8 +47,8 @@ line, runs on the node: it finds out what is there, runs the task and passes on 
 FRAME = struct.Struct(">cII")  # kind, number of the task within its agent, bytes that follow
 MESSAGE, STDOUT, STDERR = b"M", b"1", b"2"  # a JSON object, or bytes that the task wrote
 MARK = b"\0tf_submit agent " + __version__.encode() + b"\0\n"  # ends the noise of a login shell
-# Bytes that are read and passed on at once. The shepherd at the end of a qrsh reads one less than a pipe holds:
-# a frame of that size goes in one piece through all pipes.
+# Bytes that are read and passed on at once. The shepherd at the end of a qrsh reads one less than a pipe
+# holds: a frame of that size goes in one piece through all pipes.
 CHUNK = (1 << 16) - 1
 LARGEST_FRAME = 1 << 28  # bytes; anything longer is no frame
 
@@ -1056,6 +1056,7 @@ class Host:
     slots: int
     queues: tuple[str, ...] = ()  # queue instances, e.g. ("all.q@node1",)
     binding: tuple[str, ...] = ()  # column 4 of its lines, as found
+    further_slots: int = 0  # those of its queue instances after the first
 
 
 @dataclass(frozen=True)
@@ -1124,7 +1125,7 @@ def parse_hostfile(text: str, path: str) -> tuple[Host, ...]:
     """Merge the lines of a host file, one per queue instance, into hosts in first-seen order.
 
     >>> parse_hostfile("n1 1 all.q@n1 0,1\\nn2 2\\nn1 3 fat.q@n1 0,1\\n", "pe_hostfile")[0]
-    Host(name='n1', slots=4, queues=('all.q@n1', 'fat.q@n1'), binding=('0,1',))
+    Host(name='n1', slots=4, queues=('all.q@n1', 'fat.q@n1'), binding=('0,1',), further_slots=3)
     """
     hosts: dict[str, Host] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -1176,6 +1177,7 @@ def merge_hosts(known: Host | None, found: Host) -> Host:
         known.slots + found.slots,
         tuple(dict.fromkeys(known.queues + found.queues)),
         tuple(dict.fromkeys(known.binding + found.binding)),
+        known.further_slots + found.slots,
     )
 
 
@@ -1298,7 +1300,7 @@ def spread_out(seats: Sequence[str], count: int) -> list[str]:
 def make_groups(
     tasks: Sequence[Task], allocation: Allocation, pe: ParallelEnvironment, options: Options
 ) -> tuple[Group, ...]:
-    """One group per task, or per host where asked or where the PE takes only one qrsh per host."""
+    """One group per task; fewer where asked, or where Grid Engine takes fewer qrsh than a host has tasks."""
     by_host: dict[str, list[Task]] = {}
     for task in tasks:
         by_host.setdefault(task.host, []).append(task)
@@ -1308,9 +1310,10 @@ def make_groups(
     together = options.per_host or pe.daemon_forks_slaves
     groups = []
     for host in allocation.hosts:
-        here = by_host.get(host.name, [])
-        bundles = [tuple(here)] if together and here else [(task,) for task in here]
-        local = len(bundles) - qrsh_limit(host, host is allocation.hosts[0], pe, options)
+        here, is_master = by_host.get(host.name, []), host is allocation.hosts[0]
+        limit = qrsh_limit(host, is_master, pe, options)
+        bundles = bundle(here, 1 if together else len(here) if is_master else limit)
+        local = len(bundles) - limit
         groups += [
             Group(host.name, bundle, "local" if number < local else "qrsh")
             for number, bundle in enumerate(bundles)
@@ -1318,17 +1321,24 @@ def make_groups(
     return tuple(groups)
 
 
+def bundle(tasks: Sequence[Task], most: int) -> list[tuple[Task, ...]]:
+    """At most so many groups of neighbours, whose sizes differ by one at most."""
+    count = min(most, len(tasks))
+    ends = [len(tasks) * number // max(1, count) for number in range(count + 1)]
+    return [tuple(tasks[start:end]) for start, end in zip(ends, ends[1:])]
+
+
 def qrsh_limit(host: Host, is_master: bool, pe: ParallelEnvironment, options: Options) -> int:
     """How many qrsh tasks to start on a host: what its execution daemon takes, sge_pe(5).
 
     With ``--per-host`` none on the master host: its agent is a child of the job script, which has the cores
-    of all its slots there.
+    of all its slots there. On the other hosts Son of Grid Engine counts on the first queue instance alone.
     """
     if options.local is not None or not pe.control_slaves:
         return 0
     if is_master and (pe.master_forks_slaves or options.per_host):
         return 0
-    return host.slots - (is_master and pe.job_is_first_task)
+    return host.slots - (pe.job_is_first_task if is_master else host.further_slots)
 
 
 def no_control(pe: str, hosts: Sequence[str]) -> str:

@@ -95,3 +95,20 @@ def test_where_slaves_are_forked_grid_engine_starts_fewer_tasks(
     assert jobs[attribute].status == 0, jobs[attribute].output
     assert jobs[attribute].output.count("| begins") == 6
     assert len(tasks) == started
+
+
+@pytest.fixture
+def second_queue(cluster: Cluster) -> Iterator[str]:
+    """A queue with two slots on node2, beside the eight that it has there."""
+    queue = {"qname": "second.q", "hostlist": "node2", "slots": "2"}
+    cluster.qconf("-Aq", edited(cluster.root(MASTER, "qconf", "-sq", QUEUE), queue))
+    yield queue["qname"]
+    cluster.root(MASTER, "qconf", "-dq", queue["qname"])
+
+
+def test_a_host_with_two_queue_instances_has_a_task_on_every_slot(folder: Folder, second_queue: str) -> None:
+    """Its execution daemon takes nine tasks at most."""
+    queues = f"{QUEUE}@node1,{QUEUE}@node2,{second_queue}@node2"
+    job = play(folder, slots=18, qsub=["-q", queues, "-masterq", f"{QUEUE}@node1"]).wait()
+    assert job.status == 0, job.output
+    assert job.output.count("| begins") == 18

@@ -61,7 +61,9 @@ def test_every_host_file_of_the_fixtures_is_in_the_table_above():
 
 def test_queue_instances_of_a_host_are_merged():
     text = "n1 6 all.q@n1 <NULL>\nn2 1 all.q@n2 <NULL>\nn1 10 distrib.q@n1 <NULL>\n"
-    assert parse_hostfile(text, "pe_hostfile")[0] == Host("n1", 16, ("all.q@n1", "distrib.q@n1"), ("<NULL>",))
+    assert parse_hostfile(text, "pe_hostfile")[0] == Host(
+        "n1", 16, ("all.q@n1", "distrib.q@n1"), ("<NULL>",), further_slots=10
+    )
 
 
 def test_hosts_that_differ_in_their_domain_alone_are_two():

@@ -7,7 +7,7 @@ from hosts import job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tf_submit import Options, ParallelEnvironment, UserError, make_plan, parse_pe
+from tf_submit import Allocation, Options, ParallelEnvironment, UserError, make_plan, parse_hostfile, parse_pe
 
 GOOD_PE = ParallelEnvironment()
 
@@ -116,6 +116,16 @@ def test_where_the_job_is_the_first_task_spare_slots_leave_room_for_every_qrsh()
     pe = ParallelEnvironment(job_is_first_task=True)
     assert groups(job(4, 2), pe, slots_per_task=2)[0] == "node1 qrsh ps:0"
     assert groups(job(1, 2), pe)[0] == "node1 local ps:0"
+
+
+def test_a_host_takes_a_qrsh_for_each_slot_of_its_first_queue_instance_unless_it_is_the_master_host():
+    lines = "node1 1 all.q@node1\nnode1 1 fat.q@node1\nnode2 2 all.q@node2\nnode2 3 fat.q@node2\n"
+    assert groups(Allocation("17", "train", parse_hostfile(lines, "hosts"))) == [
+        "node1 qrsh ps:0",
+        "node1 qrsh worker:0",
+        "node2 qrsh worker:1 worker:2",
+        "node2 qrsh worker:3 worker:4 worker:5",
+    ]
 
 
 def test_where_the_master_forks_its_tasks_are_local_children():
