@@ -1028,6 +1028,7 @@ def why_unreached(place: tuple[str, int], deadline: float) -> str:
 import argparse
 import base64
 import dataclasses
+import functools
 import queue
 import select
 import shlex
@@ -1360,6 +1361,12 @@ class Cpu:
     socket: int
     core: int
     node: int
+
+
+@functools.cache
+def shared_cpu(number: int, socket: int, core: int, node: int) -> Cpu:
+    """One object for all hosts that have this CPU: thousands of agents describe theirs."""
+    return Cpu(number, socket, core, node)
 
 
 @dataclass(frozen=True)
@@ -3218,7 +3225,7 @@ class Supervisor:
         self.send(link, message(type_, **fields))
 
     def on_hello(self, link: Link, **found: Any) -> None:
-        found["topology"] = tuple(Cpu(*cpu) for cpu in found["topology"])
+        found["topology"] = tuple(shared_cpu(*cpu) for cpu in found["topology"])
         for name in ("mask", "ports"):
             found[name] = tuple(found[name])
         self.starting.discard(link)

@@ -2,10 +2,11 @@
 
     python tests/bench/size.py [HOSTS ...]
 
-Jobs on hosts of 28 cores with two threads each, a task per core; the agents are simulated and the clock is
-virtual, as in the unit tests, so only CPU time counts. "plan" turns slots into tasks, "assign" the agents'
-answers into addresses, cores and the cluster spec; "all" is the whole job, its start, two rounds of reports
-and its end, with what the simulation itself takes. The bars show the time per task.
+Jobs on hosts of 28 cores with two threads each, a task per core; the agents are simulated, the clock is
+virtual, as in the unit tests, and files are in memory, so only CPU time counts: of three runs the fastest.
+"plan" turns slots into tasks, "assign" the agents' answers into addresses, cores and the cluster spec; "all"
+is the whole job, its start, two rounds of reports and its end, with what the simulation itself takes. The
+bars show the time per task.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ TOPOLOGY = [[cpu, cpu % SLOTS // 14, cpu % SLOTS, cpu % SLOTS // 14] for cpu in 
 REPORTS = (10.0, 20.0)  # seconds after the start of a task
 END = 30.0
 FOREVER = 1e9
+MEMORY = "/dev/shm"
 BAR = 50  # columns
 
 
@@ -105,7 +107,11 @@ class Timer:
 
 
 def measure(hosts: int, per_host: bool) -> dict[str, float]:
-    """Seconds for a job."""
+    """Seconds for a job: of three the fastest."""
+    return min((run_once(hosts, per_host) for _ in range(3)), key=lambda seconds: seconds["all"])
+
+
+def run_once(hosts: int, per_host: bool) -> dict[str, float]:
     timer = Timer()
 
     def run(path: Path) -> int:
@@ -114,7 +120,7 @@ def measure(hosts: int, per_host: bool) -> dict[str, float]:
         return job.run()
 
     simulation.make_plan = timer.timed("plan", tf_submit.make_plan)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         if timer.timed("all", run)(Path(folder)):
             sys.exit(f"the job failed: {(Path(folder) / 'output').read_text()[-2000:]}")
     return timer.seconds
