@@ -2958,14 +2958,14 @@ class Link:
             self.reader.join(max(0.0, seconds))
 
 
-FILES_PER_AGENT = 4  # its log, its stdin, stdout and stderr
+FILES_PER_AGENT = 3  # its stdin, stdout and stderr; a task has its log
 OWN_FILES = 64  # of the launcher without agents, amply
 THREAD_STACK = 1 << 20  # bytes; Python's threads need little
 M_ARENA_MAX = -8  # of mallopt(3)
 
 
-def make_room(agents: int) -> None:
-    """Lets this process hold the files and threads of so many agents, whatever the limits of the job.
+def make_room(plan: Plan) -> None:
+    """Lets this process hold the files and threads of all agents and tasks, whatever the limits of the job.
 
     Each thread would reserve 8 MiB of stack and 64 MiB for malloc(3), which count against a job's h_vmem.
     The limit of open files is raised no further than needed: what is started here inherits it, and old
@@ -2978,7 +2978,7 @@ def make_room(agents: int) -> None:
     with contextlib.suppress(AttributeError):  # a C library without it
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OWN_FILES + FILES_PER_AGENT * agents
+    wanted = OWN_FILES + FILES_PER_AGENT * len(plan.groups) + len(plan.tasks)
     if resource.RLIM_INFINITY != soft < wanted:
         allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
@@ -4369,7 +4369,7 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
     else:
         folder = JobFolder.create(allocation.job_name, allocation.job_id)
     console.log_to(folder.log_path("tf_submit"))
-    make_room(len(plan.groups))
+    make_room(plan)
     supervisor = Supervisor(Job(options, environ, allocation, pe, plan, console, folder))
     master = allocation.hosts[0].name
     with caught_signals(supervisor.events), tensorboard(options, master, folder, environ, console):
