@@ -39,7 +39,7 @@ def run_as_job(cluster: Cluster, program: str, slots: int, *arguments: object) -
     output = cluster.output(job)
     if record["exit_status"] != "0":
         sys.exit(f"{program} failed as job {job} with {slots} slots:\n{output}")
-    return [json.loads(line) for line in output.splitlines()]
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 def in_job() -> bool:
