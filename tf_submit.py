@@ -2958,7 +2958,7 @@ class Link:
             self.reader.join(max(0.0, seconds))
 
 
-FILES_PER_AGENT = 3  # its stdin, stdout and stderr; a task has its log
+FILES_PER_AGENT = 4  # its stdin, stdout, stderr and lifeline; a task has its log
 OWN_FILES = 64  # of the launcher without agents, amply
 THREAD_STACK = 1 << 20  # bytes; Python's threads need little
 M_ARENA_MAX = -8  # of mallopt(3)
@@ -2985,8 +2985,18 @@ def make_room(plan: Plan) -> None:
 
 
 def open_lifeline(agents: int) -> socket.socket:
-    """A port on which each agent opens a connection that nobody accepts: see Agent.tie."""
-    return listen_on(0, backlog=agents)
+    """A port on which each agent opens a connection that says nothing: see Agent.tie."""
+    lifeline = listen_on(0, backlog=agents)
+    threading.Thread(target=hold, args=(lifeline,), daemon=True).start()
+    return lifeline
+
+
+def hold(lifeline: socket.socket) -> None:
+    """A thread: keeps all connections; of those that nobody accepts kernels keep 128 or 4096, listen(2)."""
+    connections = []
+    with contextlib.suppress(OSError):  # too many open files: the others do without
+        while True:
+            connections.append(lifeline.accept())
 
 
 # ============================================================================ supervise
@@ -3085,7 +3095,7 @@ class Supervisor:
     the seams.
     """
 
-    STARTS = 32  # agents that may be starting at the same time, so that no sge_execd is flooded
+    STARTS = 64  # agents that may be starting at the same time, so that no sge_execd is flooded
     LOOK = 0.5  # seconds between two looks at all agents
     REPORT = 10.0  # seconds between two lines about missing agents
     LEAVE = 5.0  # seconds for agents to report and leave, after the grace time
