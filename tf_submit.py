@@ -2994,7 +2994,7 @@ def open_lifeline(agents: int) -> socket.socket:
 def hold(lifeline: socket.socket) -> None:
     """A thread: keeps all connections; of those that nobody accepts kernels keep 128 or 4096, listen(2)."""
     connections = []
-    with contextlib.suppress(OSError):  # too many open files: the others do without
+    with contextlib.suppress(OSError):  # shut down, or too many open files: agents can do without
         while True:
             connections.append(lifeline.accept())
 
@@ -3486,6 +3486,7 @@ class Supervisor:
         end = time.monotonic() + self.LAST_OUTPUT
         for link in self.links:
             link.join(end - time.monotonic())
+        self.lifeline.shutdown(socket.SHUT_RDWR)
         if self.console.broken and self.failure is None:
             self.failure = self.describe(self.console.broken)
         status = exit_status(self.failure.status) if self.failure else 0
