@@ -18,32 +18,31 @@ Alone, in a single process:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import gzip
 import hashlib
-import http.client
+import itertools
 import json
 import math
 import os
-import re
 import signal
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
-import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 
-PIXELS, HIDDEN, CLASSES = 28 * 28, 100, 10  # the model: 784-100-10, sigmoid, softmax
-STEPS_PER_CALL = 10  # calling session.run() costs about as much as a training step: make each call run several
-PATIENCE = 60.0  # seconds that the chief waits at the end for workers that make no progress
+PIXELS, HIDDEN, CLASSES = 28 * 28, 100, 10  # the model: 784-100-10, sigmoid and softmax
+STEPS_PER_CALL = 10  # a call of session.run() costs about as much as a training step, so it makes several
+PATIENCE = 30.0  # seconds for which the chief, when done, waits for workers that make no progress
 SAMPLE = Path(__file__).resolve().parent / "sample_digits"
 MIRROR = "https://storage.googleapis.com/cvdf-datasets/mnist"
 FILES = {  # the MNIST database: file -> SHA-256 of its uncompressed content
@@ -52,8 +51,7 @@ FILES = {  # the MNIST database: file -> SHA-256 of its uncompressed content
     "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
     "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
 }
-DAMAGED = (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile, http.client.HTTPException)
-tf: Any  # tensorflow.compat.v1, imported by main() once arguments and data are known to be good
+tf: Any  # tensorflow.compat.v1, imported when arguments and data are known to be good
 
 
 class InputError(Exception):
@@ -63,50 +61,37 @@ class InputError(Exception):
 # --- this process's place in the cluster --------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Task:
-    """One process of the cluster {"ps": ["host:port", ...], "worker": [...]}."""
+class Task(NamedTuple):
+    """One process of a cluster."""
 
-    cluster: Mapping[str, Sequence[str]]
+    ps: Sequence[str]  # addresses such as node1:2222
+    workers: Sequence[str]
     role: str
-    index: int
-
-    @property
-    def workers(self) -> int:
-        return len(self.cluster["worker"])
+    number: int
 
     @property
     def is_chief(self) -> bool:
-        return self.role == "worker" and self.index == 0
-
-    def check(self) -> None:
-        if self.role not in ("ps", "worker"):
-            raise InputError(f"no work for a task of type {self.role!r}: the roles are ps and worker")
-        if not self.cluster["ps"]:
-            raise InputError("the cluster has no ps, and the parameters have to be somewhere")
-        for address in (*self.cluster["ps"], *self.cluster["worker"]):
-            if not re.fullmatch(r".+:\d+", address):
-                raise InputError(f"{address!r} is not an address such as node1:2222")
-        if not 0 <= self.index < len(self.cluster[self.role]):
-            raise InputError(f"there is no {self.role} {self.index} among {self.cluster[self.role]}")
+        return self.role == "worker" and self.number == 0
 
 
-ALONE = Task({"ps": [], "worker": ["this process"]}, "worker", 0)
+ALONE = Task([], ["this process"], "worker", 0)
 
 
 def find_task(options: argparse.Namespace, tf_config: str) -> Task:
     """The task that the command line names, else that of TF_CONFIG, else a process on its own."""
     given = {"-s": options.ps, "-w": options.worker, "--job_name": options.job_name}
-    missing = ", ".join(flag for flag, value in given.items() if not value)
-    if not any(given.values()):
+    missing = [flag for flag, value in given.items() if not value]
+    if len(missing) == len(given):
         task = read_tf_config(tf_config)
     elif missing:
-        raise InputError(f"{missing} missing: a task needs {', '.join(given)} and --task_index")
+        raise InputError(f"{', '.join(missing)} missing: a cluster takes {', '.join(given)} and --task_index")
     else:
-        cluster = {"ps": options.ps.split(","), "worker": options.worker.split(",")}
-        task = Task(cluster, options.job_name, options.task_index)
-    if task != ALONE:
-        task.check()
+        task = Task(options.ps.split(","), options.worker.split(","), options.job_name, options.task_index)
+    tasks = {"ps": task.ps, "worker": task.workers}.get(task.role, [])
+    if not 0 <= task.number < len(tasks):
+        raise InputError(f"no {task.role} {task.number} among ps {task.ps} and workers {task.workers}")
+    if not task.ps and task != ALONE:
+        raise InputError("the cluster has no ps to hold the parameters")
     return task
 
 
@@ -120,11 +105,10 @@ def read_tf_config(text: str) -> Task:
         cluster = config.get("cluster")
         if not cluster:
             return ALONE
-        chief, role, index = cluster.get("chief", []), config["task"]["type"], int(config["task"]["index"])
-        if role == "worker":
-            index += len(chief)
+        chief, role, number = cluster.get("chief", []), config["task"]["type"], int(config["task"]["index"])
+        number += len(chief) if role == "worker" else 0
         workers = chief + cluster.get("worker", [])
-        return Task({"ps": cluster.get("ps", []), "worker": workers}, role.replace("chief", "worker"), index)
+        return Task(cluster.get("ps", []), workers, role.replace("chief", "worker"), number)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"TF_CONFIG cannot be read ({type(error).__name__}: {error}): {text}") from None
 
@@ -141,123 +125,98 @@ def choose_digits(folder: Path | None, mirror: str | None) -> list[Any]:
         return load_digits(place)
     digits = load_digits(SAMPLE)
     count = len(digits[1]) + len(digits[3])
-    print(f"No folder {place}: training on the SAMPLE of {count} digits, not on the full MNIST", flush=True)
+    print(f"No folder {place}: using the SAMPLE of {count} digits, not the full MNIST", flush=True)
     return digits
 
 
 def load_digits(folder: Path) -> list[Any]:
-    """Training images, their labels, test images, their labels, from four IDX files or mnist.npz.
+    """Training images, their labels, test images and theirs, from the four IDX files or from mnist.npz.
 
     Images are rows of 784 grey pixels from 0 to 255, labels are numbers from 0 to 9.
     """
-    npz = folder / "mnist.npz"
-    arrays = read_npz(npz) if npz.exists() else [read_idx(find_idx(folder, name), name) for name in FILES]
+    npz = folder / "mnist.npz"  # as Keras distributes it
+    if npz.exists():
+        with reading(npz), np.load(npz) as file:
+            arrays = [file[name].astype(np.uint8) for name in ("x_train", "y_train", "x_test", "y_test")]
+    else:
+        arrays = [read_idx(find_idx(folder, name)) for name in FILES]
     for use, images, labels in zip(("training", "test"), arrays[::2], arrays[1::2]):
-        if not len(images) or images.shape != (len(labels), 28, 28) or labels.max() >= CLASSES:
-            raise InputError(
-                f"{folder}: {use} images of shape {images.shape} with {len(labels)} labels up to "
-                f"{labels.max(initial=0)} instead of as many images of 28 x 28 pixels as labels up to 9"
-            )
+        with reading(f"{folder}: {use} data"):
+            if not len(images) or images.shape != (*labels.shape, 28, 28) or labels.max() >= CLASSES:
+                shapes = f"images {images.shape} and labels {labels.shape} up to {labels.max(initial=0)}"
+                raise ValueError(f"{shapes} instead of (n, 28, 28) and (n,) up to 9")
     return [array.reshape(-1, PIXELS) if array.ndim == 3 else array for array in arrays]
 
 
 def find_idx(folder: Path, name: str) -> Path:
-    """The file, plain or gzipped; the plain name if there is neither."""
+    """The gzipped file if there is one, else the plain one."""
     gzipped = folder / f"{name}.gz"
     return gzipped if gzipped.exists() else folder / name
 
 
-def read_idx(path: Path, name: str) -> Any:
-    try:
-        content = path.read_bytes()
-        return parse_idx(gzip.decompress(content) if path.suffix == ".gz" else content, 3 if "idx3" in name else 1)
-    except DAMAGED as error:
-        raise InputError(f"{path}: {error}") from None
-
-
-def parse_idx(content: bytes, dimensions: int) -> Any:
-    """The array in an IDX file: 0, 0, 8 for bytes, the number of dimensions, the size of each (32 bits,
-    big-endian), then the values; the format is described with the MNIST database. Raises ValueError.
+def read_idx(path: Path) -> Any:
+    """The array in an IDX file: bytes 0, 0, 8 (its values are bytes) and the number of dimensions, the size
+    of each as 32 bits, big-endian, then the values. The format is described with the MNIST database.
     """
-    magic, head = bytes([0, 0, 8, dimensions]), 4 + 4 * dimensions
-    if content[:4] != magic:
-        raise ValueError(f"starts with 0x{content[:4].hex()}, not with 0x{magic.hex()}")
-    shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, head, 4)]
-    if len(content) != head + math.prod(shape):
-        raise ValueError(f"{len(content)} bytes long, not {head + math.prod(shape)} as for shape {shape}")
-    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
-
-
-def read_npz(path: Path) -> list[Any]:
-    """The arrays of the mnist.npz that comes from Keras."""
-    try:
-        with np.load(path) as arrays:
-            return [arrays[name].astype(np.uint8) for name in ("x_train", "y_train", "x_test", "y_test")]
-    except DAMAGED as error:
-        raise InputError(f"{path}: {error}") from None
+    with reading(path):
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        magic = bytes([0, 0, 8, 3 if "idx3" in path.name else 1])
+        if content[:4] != magic:
+            raise ValueError(f"starts with 0x{content[:4].hex()}, not with 0x{magic.hex()}")
+        start = 4 + 4 * magic[3]
+        shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
+        if len(content) != start + math.prod(shape):
+            raise ValueError(f"{len(content)} bytes, not {start + math.prod(shape)} as for the shape {shape}")
+        return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def download(folder: Path, mirror: str) -> None:
     """Fetch those of the four files that the folder lacks; each appears checked and whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
     for name, checksum in FILES.items():
-        if find_idx(folder, name).exists():
-            continue
-        url = f"{mirror}/{name}.gz"
-        print(f"Downloading {url}", flush=True)
-        try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                content = answer.read()
-            found = hashlib.sha256(gzip.decompress(content)).hexdigest()
-        except DAMAGED as error:
-            raise InputError(f"{url}: {error}; without a network, copy the file into {folder}") from None
-        if found != checksum:
-            raise InputError(f"{url}: SHA-256 {found}, not {checksum} as the MNIST database")
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:  # another worker may do the same
-            file.write(content)
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, folder / f"{name}.gz")
+        if not find_idx(folder, name).exists():
+            url, whole = f"{mirror}/{name}.gz", folder / f"{name}.{os.getpid()}"  # others may download, too
+            print(f"Downloading {url}", flush=True)
+            with reading(f"{url} (without a network, copy the files into {folder} yourself)"):
+                content = urllib.request.urlopen(url, timeout=60).read()
+                if hashlib.sha256(gzip.decompress(content)).hexdigest() != checksum:
+                    raise ValueError("not the file of the MNIST database, its SHA-256 differs")
+                folder.mkdir(parents=True, exist_ok=True)
+                whole.write_bytes(content)
+                whole.rename(folder / f"{name}.gz")
 
 
-@dataclass(frozen=True)
-class Share:
-    """The training images of one worker, and the order in which it takes them."""
-
-    images: Any
-    labels: Any
-    worker: int
-    batch: int
-
-    @property
-    def per_epoch(self) -> int:
-        """Batches in an epoch; the images that do not fill one have their turn in another epoch."""
-        return len(self.labels) // self.batch
-
-    def batches(self, seen: int, count: int) -> tuple[Any, Any]:
-        """The next batches after `seen` images: images [count, batch, 784] and labels [count, batch].
-
-        Each epoch has an order of its own, the same again after a restart.
-        """
-        chosen = []
-        for step in range(seen // self.batch, seen // self.batch + count):
-            epoch, position = divmod(step, self.per_epoch)
-            order = shuffled(len(self.labels), epoch, self.worker)
-            chosen.append(order[position * self.batch : (position + 1) * self.batch])
-        return self.images[chosen], self.labels[chosen]
+@contextlib.contextmanager
+def reading(source: object) -> Iterator[None]:
+    """Whatever goes wrong inside with what was read becomes an InputError that names the source."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, EOFError, zlib.error, BadZipFile, HTTPException) as error:
+        raise InputError(f"{source}: {error}") from None
 
 
-def take_share(images: Any, labels: Any, task: Task, batch: int) -> Share:
-    """Every n-th image for each of n workers, as many for one as for the other."""
-    size = len(labels) // task.workers
+def take_share(images: Any, labels: Any, worker: int, workers: int) -> tuple[Any, Any]:
+    """The images and labels of one worker. All shares have one size and no image in common.
+
+    They are drawn at random, because MNIST's order is not: its odd images are easier than its even ones.
+    """
+    size = len(labels) // workers
     if not size:
-        raise InputError(f"{task.workers} workers are too many for {len(labels)} images")
-    mine = slice(task.index, size * task.workers, task.workers)
-    return Share(np.ascontiguousarray(images[mine]), labels[mine], task.index, min(batch, size))
+        raise InputError(f"{workers} workers are too many for {len(labels)} images")
+    mine = np.random.default_rng(0).permutation(len(labels))[worker * size : (worker + 1) * size]
+    return images[mine], labels[mine]
 
 
-@functools.lru_cache(maxsize=2)
-def shuffled(size: int, epoch: int, worker: int) -> Any:
-    return np.random.default_rng([epoch, worker]).permutation(size)
+def batches(images: Any, labels: Any, size: int, worker: int, step: int) -> Iterator[tuple[Any, Any]]:
+    """Endless batches of images and labels, from a step on. Each epoch has an order of its own, the same
+    again after a restart; images that are left over at its end have their turn in another epoch.
+    """
+    first_epoch, first_batch = divmod(step, len(labels) // size)
+    for epoch in itertools.count(first_epoch):
+        order = np.random.default_rng([epoch, worker]).permutation(len(labels))
+        for batch in range(first_batch, len(labels) // size):
+            chosen = order[batch * size : (batch + 1) * size]
+            yield images[chosen], labels[chosen]
+        first_batch = 0
 
 
 # --- the graph ----------------------------------------------------------------------------------
@@ -266,7 +225,7 @@ def shuffled(size: int, epoch: int, worker: int) -> Any:
 def new_parameters(stddev: float | None) -> Any:
     """All weights (normally distributed) and biases (zero) of the model, in one vector.
 
-    One vector because every variable would cost a message from the ps and one to it in each step.
+    In one, because each variable costs a message from the ps and a message to it in every step.
     """
     layers = []
     for rows, columns in ((PIXELS, HIDDEN), (HIDDEN, CLASSES)):
@@ -282,84 +241,124 @@ def model(parameters: Any, pixels: Any) -> Any:
     return tf.matmul(hidden, tf.reshape(w2, [HIDDEN, CLASSES])) + b2
 
 
-class Exchange:
-    """Asynchronous exchange with the ps: a worker's changes count at once, nobody waits.
+def accuracy(scores: Any, labels: Any) -> Any:
+    return tf.reduce_mean(tf.cast(tf.equal(tf.argmax(scores, 1, output_type=tf.int32), labels), tf.float32))
 
-    The vector of parameters is cut into `parts`, one on each ps. `seen` counts for each worker the images
-    that it has trained on; an exchange adds `images`.
+
+class Replica:
+    """A worker's graph for asynchronous training: its variables on the ps, all else here.
+
+    The vector of parameters is cut into parts, one on each ps. `seen` counts, for each worker, the images
+    that it has trained on. Worker and ps exchange parameters and changes in every step, or after
+    --local-steps; one call of session.run() can make several exchanges, one after the other.
     """
 
-    def __init__(self, task: Task, parts: list[Any], seen: Any, images: int) -> None:
-        self.task, self.parts, self.seen, self.images = task, parts, seen, images
-        self.before: list[Any] = []  # what must be done before the next exchange begins
+    def __init__(self, task: Task, options: argparse.Namespace, batch: int, mean_image: Any) -> None:
+        self.task, self.workers, self.mean_image = task, len(task.workers), mean_image
+        self.rate = options.learning_rate or 4 / (2 if options.sync else max(2, self.workers))
+        steps, self.images_per_exchange = options.local_steps, options.local_steps * batch
+        place = tf.train.replica_device_setter(len(task.ps), worker_device=f"/job:worker/task:{task.number}")
+        with tf.device(place):
+            self.images = tf.placeholder(tf.uint8, [None, None, PIXELS], "images")  # [step, batch, pixel]
+            self.labels = tf.placeholder(tf.int32, [None, None], "labels")  # [step, batch]
+            with tf.name_scope("first"):
+                self.first = new_parameters(options.init_stddev), tf.zeros([self.workers], tf.int64)
+            cut = tf.fixed_size_partitioner(max(1, len(task.ps)))
+            self.parts = list(tf.get_variable("parameters", initializer=self.first[0], partitioner=cut))
+            self.seen = tf.get_variable("seen", initializer=self.first[1])
+            self.initialise = tf.global_variables_initializer()
+            self.uninitialised = tf.report_uninitialized_variables()
+            self.saver = tf.train.Saver()
+            with tf.name_scope("test"):
+                self.accuracy = accuracy(model(tf.concat(self.parts, 0), self.pixels(0)), self.labels[0])
+            self.before: list[Any] = []  # what has to be done before the next exchange
+            self.prepare()
+            self.exchanges = []  # running the n-th runs those before it, too
+            for number in range(max(1, STEPS_PER_CALL // steps)):
+                with tf.name_scope(f"exchange_{number}"):
+                    self.exchanges.append(self.exchange(range(number * steps, (number + 1) * steps)))
+
+    def pixels(self, step: int) -> Any:
+        return (tf.cast(self.images[step], tf.float32) - self.mean_image) / 255
+
+    def exchange(self, steps: Iterable[int]) -> tuple[Any, Any, Any]:
+        """Read the parameters, train for some steps, send the change. Gives `seen`, cost and accuracy."""
+        parameters, changes = self.read(), []
+        for step in steps:
+            scores, labels = model(parameters, self.pixels(step)), self.labels[step]
+            costs = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
+            cost = tf.reduce_mean(costs)
+            changes += tf.gradients(self.rate * cost, parameters)
+            parameters -= changes[-1]
+        change = tf.split(tf.add_n(changes), [part.shape[0] for part in self.parts])
+        return self.send(change), cost, accuracy(scores, labels)
+
+    def prepare(self) -> None:
+        """What else the exchanges need on the ps."""
 
     def read(self) -> Any:
-        """The parameters as they are when it is this exchange's turn."""
         with tf.control_dependencies(self.before):
             return tf.concat([part.read_value() for part in self.parts], 0)
 
-    def send(self, change: Any) -> Any:
-        """Subtract the change from the parameters. Gives `seen` as it is then."""
-        self.before = self.subtract(self.cut(change))
-        with tf.device(self.seen.device), tf.control_dependencies(self.before):
-            mine = tf.one_hot(self.task.index, self.task.workers, self.images, dtype=tf.int64)
-            seen = self.seen.assign_add(mine)
-        self.before = [seen]
-        return seen
+    def send(self, change: list[Any]) -> Any:
+        applied = self.subtract(change)
+        with tf.device(self.seen.device), tf.control_dependencies(applied):
+            mine = tf.one_hot(self.task.number, self.workers, self.images_per_exchange, dtype=tf.int64)
+            self.before = [self.seen.assign_add(mine)]
+        return self.before[0]
 
-    def cut(self, vector: Any) -> Any:
-        return tf.split(vector, [part.shape[0] for part in self.parts])
+    def subtract(self, change: list[Any]) -> list[Any]:
+        return [part.assign_sub(piece, read_value=False) for part, piece in zip(self.parts, change)]
 
-    def subtract(self, changes: Any) -> list[Any]:
-        return [part.assign_sub(change, read_value=False) for part, change in zip(self.parts, changes)]
-
-    def wake(self, workers: Sequence[int]) -> list[Any]:
-        """What to run so that these workers can start, or start again."""
+    def wake(self, workers: Iterable[int]) -> list[Any]:
+        """What to run before these workers start, or start again."""
         return []
 
 
-class SyncExchange(Exchange):
-    """Synchronous exchange in rounds: the chief applies the mean of all workers' changes, then all go on.
+class SyncReplica(Replica):
+    """A worker's graph for synchronous training, in rounds.
 
-    The changes meet in accumulators on the ps. Every worker has a gate there: a queue in which it finds
-    the number of the round that it may begin, so that no worker can take another's place in a round. A
-    change that comes late for its round, after a restart, is dropped by the accumulator.
+    The changes of all workers meet in accumulators on the ps; when all are there, the chief applies their
+    mean. Every worker has a gate on the ps, a queue in which it finds the number of the round that it may
+    begin, so that no worker can take another's place in a round. A change that comes late for its round,
+    after a restart, is dropped by the accumulator.
     """
 
-    def __init__(self, task: Task, parts: list[Any], seen: Any, images: int) -> None:
-        super().__init__(task, parts, seen, images)
-        self.means, self.gates = [], []
-        for number, part in enumerate(parts):
+    def prepare(self) -> None:
+        self.means = []
+        for i, part in enumerate(self.parts):
             with tf.device(part.device):
-                self.means.append(tf.ConditionalAccumulator(tf.float32, part.shape, shared_name=f"mean_{number}"))
-        for worker in range(task.workers):
-            with tf.device(seen.device):
-                self.gates.append(tf.FIFOQueue(4, [tf.int64], [[]], shared_name=f"gate_{worker}"))
+                self.means.append(tf.ConditionalAccumulator(tf.float32, part.shape, shared_name=f"mean_{i}"))
+        with tf.device(self.seen.device):
+            names = [f"gate_{worker}" for worker in range(self.workers)]
+            self.gates = [tf.FIFOQueue(4, [tf.int64], [[]], shared_name=name) for name in names]
 
     def read(self) -> Any:
         with tf.device(self.seen.device), tf.control_dependencies(self.before):
-            self.round = self.gates[self.task.index].dequeue()
+            self.round = self.gates[self.task.number].dequeue()
         self.before = [self.round]
         return super().read()
 
-    def send(self, change: Any) -> Any:
-        self.before = [mean.apply_grad(part, self.round) for mean, part in zip(self.means, self.cut(change))]
-        if self.task.is_chief:
-            self.before = self.finish_round()
-        with tf.control_dependencies(self.before):
-            return tf.fill([self.task.workers], (self.round + 1) * self.images)
-
-    def finish_round(self) -> list[Any]:
-        with tf.control_dependencies(self.before):
-            applied = self.subtract([mean.take_grad(self.task.workers) for mean in self.means])
-        with tf.device(self.seen.device), tf.control_dependencies(applied):
-            counted = self.seen.assign(tf.fill([self.task.workers], (self.round + 1) * self.images))
-            with tf.control_dependencies([counted]):
-                return [gate.enqueue(self.round + 1) for gate in self.gates]
-
-    def wake(self, workers: Sequence[int]) -> list[Any]:
+    def send(self, change: list[Any]) -> Any:
+        self.before = [mean.apply_grad(piece, self.round) for mean, piece in zip(self.means, change)]
         with tf.device(self.seen.device):
-            now = tf.reduce_max(self.seen) // self.images
+            seen = tf.fill([self.workers], (self.round + 1) * self.images_per_exchange)
+            if self.task.is_chief:
+                self.finish_round(seen)
+            with tf.control_dependencies(self.before):
+                return tf.identity(seen)
+
+    def finish_round(self, seen: Any) -> None:
+        with tf.control_dependencies(self.before):
+            applied = self.subtract([mean.take_grad(self.workers) for mean in self.means])
+        with tf.control_dependencies(applied):
+            counted = self.seen.assign(seen)
+        with tf.control_dependencies([counted]):
+            self.before = [gate.enqueue(self.round + 1) for gate in self.gates]
+
+    def wake(self, workers: Iterable[int]) -> list[Any]:
+        with tf.device(self.seen.device):
+            now = tf.reduce_max(self.seen) // self.images_per_exchange
             begun = [mean.set_global_step(now) for mean in self.means] if self.task.is_chief else []
             for gate in (self.gates[worker] for worker in workers):
                 with tf.control_dependencies([gate.dequeue_many(gate.size())]):
@@ -367,290 +366,247 @@ class SyncExchange(Exchange):
         return begun
 
 
-class Replica:
-    """A worker's graph: variables on the ps, where replica_device_setter puts them, all else here."""
-
-    def __init__(self, task: Task, options: argparse.Namespace, batch: int, mean_image: Any) -> None:
-        self.task, ps, steps = task, len(task.cluster["ps"]), options.local_steps
-        with tf.device(tf.train.replica_device_setter(ps, worker_device=f"/job:worker/task:{task.index}")):
-            self.images = tf.placeholder(tf.uint8, [None, None, PIXELS], "images")  # [step, batch, pixel]
-            self.labels = tf.placeholder(tf.int32, [None, None], "labels")  # [step, batch]
-            self.mean_image = tf.constant(mean_image)
-            self.first = new_parameters(options.init_stddev), tf.zeros([task.workers], tf.int64)
-            cut = tf.fixed_size_partitioner(max(1, ps))
-            parts = list(tf.get_variable("parameters", initializer=self.first[0], partitioner=cut))
-            self.seen = tf.get_variable("seen", initializer=self.first[1])
-            self.exchange = (SyncExchange if options.sync else Exchange)(task, parts, self.seen, batch * steps)
-            self.rounds = []  # the n-th runs n + 1 exchanges
-            for number in range(max(1, STEPS_PER_CALL // steps)):
-                with tf.name_scope(f"exchange_{number}"):
-                    self.rounds.append(self.train(number * steps, steps, options.learning_rate))
-            self.hits = correct(model(tf.concat(parts, 0), self.pixels(0)), self.labels[0])
-            self.wake_me, self.wake_all = self.exchange.wake([task.index]), self.exchange.wake(range(task.workers))
-            self.initializer = tf.global_variables_initializer()
-            self.uninitialised = tf.report_uninitialized_variables()
-            self.saver = tf.train.Saver()
-
-    def pixels(self, step: int) -> Any:
-        return (tf.cast(self.images[step], tf.float32) - self.mean_image) * (1 / 255)
-
-    def train(self, first: int, steps: int, learning_rate: float) -> tuple[Any, Any, Any]:
-        """Read the parameters, train with some batches, send the change. Gives images seen, cost, accuracy."""
-        parameters, changes = self.exchange.read(), []
-        for step in range(first, first + steps):
-            scores, labels = model(parameters, self.pixels(step)), self.labels[step]
-            cost = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores))
-            changes.append(learning_rate * tf.gradients(cost, parameters)[0])
-            parameters -= changes[-1]
-        return self.exchange.send(tf.add_n(changes)), cost, correct(scores, labels)
+# --- training -----------------------------------------------------------------------------------
 
 
-def correct(scores: Any, labels: Any) -> Any:
-    """The part of the labels to which the scores agree."""
-    return tf.reduce_mean(tf.cast(tf.equal(tf.argmax(scores, 1, output_type=tf.int32), labels), tf.float32))
+class Training:
+    """One worker's training. The chief also initialises, restores and saves it."""
 
+    session: Any = None
+    cost = math.nan
+    seconds = 0.0
 
-# --- a worker's life ----------------------------------------------------------------------------
+    def __init__(self, task: Task, options: argparse.Namespace, share: Any, mean_image: Any) -> None:
+        self.task, self.options, (self.images, self.labels) = task, options, share
+        self.batch = min(options.batch_size, len(self.labels))
+        self.per_epoch = len(self.labels) // self.batch  # batches
+        self.quota = options.epochs * self.per_epoch * self.batch  # images
+        self.target = start_server(task).target if task.ps else ""
+        self.replica = (SyncReplica if options.sync else Replica)(task, options, self.batch, mean_image)
+        self.saved, self.saving = time.monotonic(), threading.Lock()
+        self.writer = None
+        if options.log_dir:
+            graph = tf.get_default_graph() if task.is_chief else None
+            self.writer = tf.summary.FileWriter(str(options.log_dir / f"worker-{task.number}"), graph)
+        if task.is_chief:
+            self.stop_at_sigterm()
 
+    def run(self, test_images: Any, test_labels: Any) -> float:
+        """Train, from wherever the training is. Gives the accuracy on the test images."""
+        while True:
+            try:
+                self.session = self.open_session()
+                self.train()
+                if self.task.is_chief:
+                    self.wait_for_others()
+                    self.save()
+                return self.evaluate(test_images, test_labels)
+            except (tf.errors.AbortedError, tf.errors.UnavailableError) as error:
+                print(f"Lost a ps, waiting until it is back: {error.message}", flush=True)
 
-def open_session(replica: Replica, target: str, checkpoint_dir: Path | None) -> Any:
-    """A session with all variables ready: the chief initialises them if need be, the others wait.
+    def open_session(self) -> Any:
+        """A session with all variables ready: the chief initialises them if need be, the others wait.
 
-    A restarted chief that finds the ps alive goes on from there: every checkpoint is older.
-    """
-    filters = ["/job:ps", f"/job:worker/task:{replica.task.index}"]  # else workers wait for each other's end
-    session = tf.Session(target, config=tf.ConfigProto(device_filters=filters, allow_soft_placement=True))
-    wake = replica.wake_all if replica.task.is_chief else replica.wake_me
-    while session.run(replica.uninitialised).size:
-        if replica.task.is_chief:
-            session.run(replica.initializer, restored(replica, checkpoint_dir))
-            wake = replica.wake_me
-        else:
-            time.sleep(0.2)
-    session.run(wake)
-    return session
+        A restarted chief that finds the ps alive goes on from there, because every checkpoint is older.
+        """
+        config = tf.ConfigProto(allow_soft_placement=True)
+        config.device_filters[:] = ["/job:ps", f"/job:worker/task:{self.task.number}"]  # ignore other workers
+        config.graph_options.rewrite_options.disable_meta_optimizer = True  # takes memory, finds nothing
+        config.gpu_options.allow_growth = True
+        session, replica = tf.Session(self.target, config=config), self.replica
+        wake = range(replica.workers) if self.task.is_chief else [self.task.number]
+        while session.run(replica.uninitialised).size:
+            if self.task.is_chief:
+                session.run(replica.initialise, self.last_checkpoint())
+                wake = [self.task.number]
+            else:
+                time.sleep(0.2)
+        session.run(replica.wake(wake))
+        return session
 
-
-def restored(replica: Replica, checkpoint_dir: Path | None) -> dict[Any, Any]:
-    """What to feed to the initializer: the values of the latest checkpoint, if there is one."""
-    path = checkpoint_dir and tf.train.latest_checkpoint(str(checkpoint_dir))
-    if not path:
-        return {}
-    parameters, seen = (tf.train.load_variable(path, name) for name in ("parameters", "seen"))
-    if len(seen) != replica.task.workers:  # then all have done an equal part
-        seen = np.full(replica.task.workers, seen.sum() // replica.task.workers)
-    print(f"Resuming from {path}", flush=True)
-    return dict(zip(replica.first, (parameters, seen)))
-
-
-class Checkpoints:
-    """The chief's: saves the training every so many seconds, at its end, and at SIGTERM."""
-
-    def __init__(self, folder: Path | None, every: float) -> None:
-        self.folder, self.every, self.saved = folder, every, time.monotonic()
-        self.lock = threading.Lock()
-        self.training: tuple[Any, Replica, int] | None = None  # session, graph, batch size
+    def last_checkpoint(self) -> dict[Any, Any]:
+        """Initial values to feed instead of the usual ones, if there is a checkpoint."""
+        path = self.options.checkpoint_dir and tf.train.latest_checkpoint(str(self.options.checkpoint_dir))
+        if not path:
+            return {}
+        parameters, seen = (tf.train.load_variable(path, name) for name in ("parameters", "seen"))
+        if len(seen) != self.replica.workers:  # then all have done the same part of it
+            seen = np.full(self.replica.workers, seen.sum() // self.replica.workers)
+        print(f"Resuming from {path}", flush=True)
+        return dict(zip(self.replica.first, (parameters, seen)))
 
     def save(self) -> None:
-        if self.folder and self.training:
-            session, replica, batch = self.training
-            with self.lock:
-                step = session.run(replica.seen).sum() // batch
-                replica.saver.save(session, str(self.folder / "model.ckpt"), step, write_meta_graph=False)
+        if self.options.checkpoint_dir and self.session:
+            with self.saving:
+                step, path = self.seen().sum() // self.batch, self.options.checkpoint_dir / "model.ckpt"
+                self.replica.saver.save(self.session, str(path), step, write_meta_graph=False)
             self.saved = time.monotonic()
 
-    def save_if_due(self) -> None:
-        if time.monotonic() - self.saved >= self.every:
-            self.save()
+    def stop_at_sigterm(self) -> None:
+        """Save and end at SIGTERM; in a thread, as the main thread hears nothing while in session.run()."""
 
-    def wait_for_sigterm(self) -> None:
-        """In a thread of its own: in session.run() the main thread would not notice the signal."""
-        signal.sigwait([signal.SIGTERM])
-        try:
-            self.save()
-            print("Ended by SIGTERM; what was trained is saved", flush=True)
-        finally:
-            os._exit(128 + signal.SIGTERM)
+        def stop() -> None:
+            os.read(heard, 1)
+            try:
+                self.save()
+            finally:
+                os._exit(128 + signal.SIGTERM)
 
+        heard, told = os.pipe()
+        os.set_blocking(told, False)
+        signal.set_wakeup_fd(told)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        threading.Thread(target=stop, daemon=True).start()
 
-class Progress:
-    """Tells how the training goes: on the terminal or in lines, and for TensorBoard."""
+    def seen(self) -> Any:
+        """Images that each worker has trained on."""
+        return self.session.run(self.replica.seen)
 
-    def __init__(self, task: Task, share: Share, quota: int, log_dir: Path | None) -> None:
-        self.task, self.share, self.quota = task, share, quota
-        self.writer = tf.summary.FileWriter(str(log_dir / f"worker-{task.index}"), None) if log_dir else None
-        if self.writer and task.is_chief:
-            self.writer.add_graph(tf.get_default_graph())
-        self.live = sys.stdout.isatty()
+    def train(self) -> None:
+        """Train until every image of the share had its turn in every epoch."""
+        replica, mine = self.replica, self.task.number
+        every = self.options.report_every * self.batch
+        seen = int(self.seen()[mine])
+        self.began = self.reported = time.monotonic(), seen
+        stream = batches(self.images, self.labels, self.batch, mine, seen // self.batch)
+        while seen < self.quota:
+            left = math.ceil((self.quota - seen) / replica.images_per_exchange)
+            exchanges = min(left, len(replica.exchanges))
+            steps = exchanges * self.options.local_steps
+            feed = dict(zip((replica.images, replica.labels), zip(*itertools.islice(stream, steps))))
+            all_seen, self.cost, right = self.session.run(replica.exchanges[exchanges - 1], feed)
+            before, seen = seen, int(all_seen[mine])
+            if before // every < seen // every or seen >= self.quota:
+                self.report(seen, int(all_seen.sum()) // self.batch, right)
+            if self.task.is_chief and time.monotonic() - self.saved > self.options.checkpoint_every:
+                self.save()
+        self.seconds = time.monotonic() - self.began[0]
 
-    def begin(self, seen: int) -> None:
-        self.began = self.last = time.monotonic(), seen
-
-    def report(self, seen: int, all_seen: int, cost: float, accuracy: float) -> None:
-        now, batch = time.monotonic(), self.share.batch
-        seconds, images = now - self.last[0], seen - self.last[1]
-        epoch, position = divmod(seen // batch - 1, self.share.per_epoch)
+    def report(self, seen: int, step: int, right: float) -> None:
+        """A line on what is behind and what is ahead, and a point in each of TensorBoard's curves."""
+        now, live = time.monotonic(), sys.stdout.isatty()
+        speed = (seen - self.reported[1]) / (now - self.reported[0])  # images per second
         left = (self.quota - seen) * (now - self.began[0]) / (seen - self.began[1])
+        epoch, batch = divmod(seen // self.batch - 1, self.per_epoch)
         line = (
-            f"Worker: {self.task.index},  Step: {all_seen // batch},  Epoch: {epoch + 1:2d},  "
-            f"Batch: {position + 1:3d} of {self.share.per_epoch:3d},  Cost: {cost:.4f},  "
-            f"AvgTime: {1000 * seconds * batch / images:.2f}ms,  Left: {int(left // 60)}:{int(left % 60):02d}"
+            f"Worker: {self.task.number},  Step: {step},  Epoch: {epoch + 1:2d},  "
+            f"Batch: {batch + 1:3d} of {self.per_epoch:3d},  Cost: {self.cost:.4f},  "
+            f"AvgTime: {1000 * self.batch / speed:.2f}ms,  Left: {left:.0f}s"
         )
-        print(f"\r{line}\033[K" if self.live else line, end="" if self.live else "\n", flush=True)
-        self.record(all_seen // batch, cost=cost, accuracy=accuracy, images_per_second=images / seconds)
-        self.last = now, seen
-
-    def record(self, step: int, **values: float) -> None:
+        line = f"\r{line}\033[K" if live else line
+        print(line if live and seen < self.quota else f"{line}\n", end="", flush=True)
         if self.writer:
-            summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=v) for tag, v in values.items()])
-            self.writer.add_summary(summary, step)
+            points = {"cost": self.cost, "accuracy": right, "images_per_second": speed}
+            values = [tf.Summary.Value(tag=tag, simple_value=value) for tag, value in points.items()]
+            self.writer.add_summary(tf.Summary(value=values), step)
             self.writer.flush()
+        self.reported = now, seen
 
+    def wait_for_others(self) -> None:
+        """The training ends when all workers are done, or when those that are not make no progress."""
+        last, since = self.seen(), time.monotonic()
+        while (seen := self.seen()).min() < self.quota:
+            if (seen != last).any():
+                last, since = seen, time.monotonic()
+            elif time.monotonic() - since > PATIENCE:
+                late = np.flatnonzero(seen < self.quota).tolist()
+                print(f"Not waiting any longer for workers that make no progress: {late}", flush=True)
+                break
+            time.sleep(0.1)
 
-def train(session: Any, replica: Replica, share: Share, quota: int, every: int, progress: Progress, checkpoints: Checkpoints) -> float:
-    seen = int(session.run(replica.seen)[replica.task.index])
-    progress.begin(seen)
-    cost = float("nan")
-    per_exchange = replica.exchange.images
-    while seen < quota:
-        before, rounds = seen, min(len(replica.rounds), -((seen - quota) // per_exchange))
-        images, labels = share.batches(seen, rounds * per_exchange // share.batch)
-        feed = {replica.images: images, replica.labels: labels}
-        all_seen, cost, accuracy = session.run(replica.rounds[rounds - 1], feed)
-        seen = int(all_seen[replica.task.index])
-        if seen // share.batch // every > before // share.batch // every or seen >= quota:
-            progress.report(seen, all_seen.sum(), cost, accuracy)
-        checkpoints.save_if_due()
-    return cost
-
-
-def wait_for_workers(session, replica, quota) -> None:
-    """The chief's last work: the end is when all are at the end, or no longer move."""
-    before, since = None, time.monotonic()
-    while (seen := session.run(replica.seen)).min() < quota:
-        if before is None or (seen != before).any():
-            before, since = seen, time.monotonic()
-        elif time.monotonic() - since > PATIENCE:
-            print(f"No longer waiting for workers {np.flatnonzero(seen < quota).tolist()}, which do not move")
-            return
-        time.sleep(0.2)
-
-
-def evaluate(session: Any, replica: Replica, images: Any, labels: Any) -> float:
-    """Accuracy on the test images, a thousand at a time to spare memory."""
-    hits = 0.0
-    for start in range(0, len(labels), 1000):
-        part = slice(start, start + 1000)
-        feed = {replica.images: images[None, part], replica.labels: labels[None, part]}
-        hits += session.run(replica.hits, feed) * len(labels[part])
-    return hits / len(labels)
+    def evaluate(self, images: Any, labels: Any) -> float:
+        """The part of the test images that the model recognises; in pieces, which takes less memory."""
+        right = 0.0
+        for start in range(0, len(labels), 1000):
+            piece = slice(start, start + 1000)
+            feed = {self.replica.images: images[None, piece], self.replica.labels: labels[None, piece]}
+            right += self.session.run(self.replica.accuracy, feed) * len(labels[piece])
+        return right / len(labels)
 
 
 # --- command line -------------------------------------------------------------------------------
 
 
-def positive(kind: type, text: str) -> Any:
-    value = kind(text)
-    if value <= 0:
-        raise ValueError
-    return value
-
-
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    def default(folder: str) -> str | None:
-        job_dir = os.environ.get("TF_SUBMIT_JOB_DIR")
-        return os.path.join(job_dir, folder) if job_dir else None
+    def positive(kind: type, text: str) -> Any:
+        if not 0 < kind(text) < math.inf:
+            raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+        return kind(text)
 
     count, number = functools.partial(positive, int), functools.partial(positive, float)
-    parser = argparse.ArgumentParser(
-        description=(__doc__ or "").split("\n\n")[0], allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    cluster = parser.add_argument_group("cluster (else from TF_CONFIG, else a single process)")
-    cluster.add_argument("-s", "--server", "-m", "--master", dest="ps", metavar="HOST:PORT,...", help="the ps")
-    cluster.add_argument("-w", "--worker", metavar="HOST:PORT,...", help="the workers")
-    cluster.add_argument("--job_name", choices=("ps", "worker"), help="the role of this process")
-    cluster.add_argument("--task_index", type=int, default=0, metavar="N", help="its number among those of its role")
-    training = parser.add_argument_group("training")
-    training.add_argument("--epochs", type=count, default=6)
-    training.add_argument("--batch-size", type=count, default=100)
-    training.add_argument("--learning-rate", type=number)
-    training.add_argument("--init-stddev", type=number)
-    training.add_argument("--local-steps", type=count, default=1)
-    training.add_argument("--sync", action="store_true")
-    files = parser.add_argument_group("files")
-    files.add_argument("--data-dir", type=Path)
-    files.add_argument("--download", nargs="?", const=MIRROR, metavar="URL")
-    files.add_argument("--checkpoint-dir", type=Path, default=default("checkpoints"))
-    files.add_argument("--checkpoint-every", type=number, default=30)
-    files.add_argument("--log-dir", type=Path, default=default("tensorboard"))
-    files.add_argument("--report-every", type=count, default=100)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument_group("cluster (else as in TF_CONFIG, else a single process)").add_argument
+    add("-s", "--server", "-m", "--master", dest="ps", metavar="HOST:PORT,...", help="all ps")
+    add("-w", "--worker", metavar="HOST:PORT,...", help="all workers")
+    add("--job_name", choices=("ps", "worker"), help="the role of this process")
+    add("--task_index", type=int, default=0, metavar="I", help="which of them it is, from 0")
+    add = parser.add_argument_group("training").add_argument
+    add("--epochs", type=count, default=6, metavar="N", help="passes of all workers together (6)")
+    add("--batch-size", type=count, default=100, metavar="N", help="images per step and worker (100)")
+    add("--learning-rate", type=number, metavar="X", help="(2, or 4 / workers if that is less; --sync: 2)")
+    add("--init-stddev", type=number, metavar="X", help="of the first weights (1 / sqrt(inputs))")
+    add("--local-steps", type=count, default=1, metavar="K", help="steps between exchanges with the ps (1)")
+    add("--sync", action="store_true", help="train in lockstep, with the mean of all workers' changes")
+    add = parser.add_argument_group("files").add_argument
+    add("--data-dir", type=Path, metavar="DIR", help="IDX files or mnist.npz (MNIST_data, else a sample)")
+    add("--download", nargs="?", const=MIRROR, metavar="URL", help=f"fetch missing files ({MIRROR})")
+    job_dir = os.environ.get("TF_SUBMIT_JOB_DIR")
+    for flag, name in (("--checkpoint-dir", "checkpoints"), ("--log-dir", "tensorboard")):
+        default = Path(job_dir, name) if job_dir else None
+        add(flag, type=Path, default=default, metavar="DIR", help=f"({name} in the job's folder, or none)")
+    add("--checkpoint-every", type=number, default=30, metavar="SECONDS", help="(30)")
+    add("--report-every", type=count, default=100, metavar="N", help="steps per line and per point (100)")
     return parser.parse_args(arguments)
 
 
 def import_tensorflow() -> None:
     global tf
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    sys.modules.setdefault("keras", None)  # type: ignore[arg-type]  # else imported as well, for nothing
     import tensorflow
 
     tf = tensorflow.compat.v1
     tf.disable_eager_execution()
 
 
+def start_server(task: Task) -> Any:
+    cluster = {"ps": task.ps, "worker": task.workers}
+    try:
+        return tf.train.Server(cluster, job_name=task.role, task_index=task.number)
+    except (tf.errors.OpError, ValueError) as error:
+        raise InputError(f"{task.role} {task.number} of {cluster} cannot serve: {error}") from None
+
+
+def serve(task: Task) -> None:
+    """A ps only answers the workers."""
+    import_tensorflow()
+    server = start_server(task)
+    print(f"ps {task.number} serves at {task.ps[task.number]} until it is stopped", flush=True)
+    server.join()
+
+
+def work(task: Task, options: argparse.Namespace) -> None:
+    images, labels, *test = choose_digits(options.data_dir, options.download)
+    mean_image = images.mean(axis=0, dtype=np.float32)
+    share = take_share(images, labels, task.number, len(task.workers))
+    del images, labels
+    import_tensorflow()
+    training = Training(task, options, share, mean_image)
+    right = training.run(*test)
+    print(f"Test-Accuracy: {right:.4f}\nTotal Time: {training.seconds:.2f}s", flush=True)
+    print(f"Final Cost: {training.cost:.4f}", flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler has no chance inside TensorFlow
     options = parse_arguments(arguments)
     try:
         task = find_task(options, os.environ.get("TF_CONFIG", ""))
-        return serve(task) if task.role == "ps" else work(task, options)
+        serve(task) if task.role == "ps" else work(task, options)
     except InputError as error:
         print(f"example.py: error: {error}", file=sys.stderr)
         return 2
-
-
-def start_server(task: Task) -> Any:
-    return tf.train.Server(dict(task.cluster), job_name=task.role, task_index=task.index)
-
-
-def serve(task: Task) -> int:
-    import_tensorflow()
-    server = start_server(task)
-    print(f"ps {task.index} serves the parameters at {task.cluster['ps'][task.index]} until it is stopped", flush=True)
-    server.join()
-    return 0
-
-
-def work(task: Task, options: argparse.Namespace) -> int:
-    checkpoints = Checkpoints(options.checkpoint_dir, options.checkpoint_every)
-    if task.is_chief:
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-        threading.Thread(target=checkpoints.wait_for_sigterm, daemon=True).start()
-    digits = choose_digits(options.data_dir, options.download)
-    mean_image = digits[0].mean(axis=0)
-    share = take_share(digits[0], digits[1], task, options.batch_size)
-    test_images, test_labels = digits[2:]
-    del digits
-    quota = options.epochs * share.per_epoch * share.batch
-    options.learning_rate = options.learning_rate or 4 / max(2, task.workers)
-    import_tensorflow()
-    target = start_server(task).target if task.cluster["ps"] else ""
-    replica = Replica(task, options, share.batch, mean_image.astype(np.float32))
-    progress = Progress(task, share, quota, options.log_dir)
-    while True:
-        try:
-            session = open_session(replica, target, options.checkpoint_dir)
-            if task.is_chief: checkpoints.training = session, replica, share.batch
-            begun = time.monotonic()
-            cost = train(session, replica, share, quota, options.report_every, progress, checkpoints)
-            seconds = time.monotonic() - begun
-            if task.is_chief:
-                wait_for_workers(session, replica, quota)
-                checkpoints.save()
-            accuracy = evaluate(session, replica, test_images, test_labels)
-            break
-        except (tf.errors.AbortedError, tf.errors.UnavailableError) as error:
-            print(f"Lost a parameter server, waiting for it: {error.message}", flush=True)
-            session.close()
-    print(f"Test-Accuracy: {accuracy:.4f}\nTotal Time: {seconds:.2f}s\nFinal Cost: {cost:.4f}", flush=True)
     return 0
 
 
