@@ -125,7 +125,9 @@ def peak_memory(process: psutil.Popen) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data-dir", type=Path, default=Path("MNIST_data"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--full", action="store_true")

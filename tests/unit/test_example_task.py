@@ -44,9 +44,7 @@ def test_tf_config(index: object) -> None:
     assert task == Task(PS, WORKERS, "worker", 1)
 
 
-@pytest.mark.parametrize(
-    ("role", "index", "number"), [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)]
-)
+@pytest.mark.parametrize(("role", "index", "number"), [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)])
 def test_a_chief_becomes_worker_0(role: str, index: int, number: int) -> None:
     cluster = {"chief": ["node4:2222"], "worker": WORKERS, "ps": PS}
     task = task_of("", tf_config(cluster, role, index))
