@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import _grid
@@ -65,9 +66,9 @@ def wait_for_tasks(launcher: subprocess.Popen[bytes], tasks: int) -> None:
         logs = list(Path().glob(f"*.tf{os.environ['JOB_ID']}/logs/worker-*.log"))
 
 
-def measure(seconds: float) -> dict[str, float]:
+def measure(seconds: float, options: Sequence[str]) -> dict[str, float]:
     tasks = len(_grid.slot_hosts())
-    words = ["-q", "--ps", "0", "--tf-config-only", "--", "bash", "-c", TASK]
+    words = [*options, "-q", "--ps", "0", "--tf-config-only", "--", "bash", "-c", TASK]
     command, null = [sys.executable, _grid.TF_SUBMIT, *words], subprocess.DEVNULL
     with subprocess.Popen(command, stdout=null, stderr=null) as launcher:
         wait_for_tasks(launcher, tasks)
@@ -92,21 +93,26 @@ def measure(seconds: float) -> dict[str, float]:
 # ---- outside
 
 
-def main(seconds: str = "60", *sizes: str) -> None:
+def row(size: str, mode: str, found: dict[str, float]) -> tuple[str, ...]:
+    tasks, launcher, *others = found.values()
+    return (size, mode, *(f"{figure:.2f}" for figure in (launcher, launcher / tasks, *others)))
+
+
+def main(seconds: str = "60", *arguments: str) -> None:
     if _grid.in_job():
-        print(json.dumps(measure(float(seconds))))
+        print(json.dumps(measure(float(seconds), arguments)))
         return
     header = (
-        *("tasks", "launcher [MiB]", "per task [MiB]", "CPU [%]"),
+        *("tasks", "an agent", "launcher [MiB]", "per task [MiB]", "CPU [%]"),
         *("qrsh [MiB]", "agent [MiB]", "CPU [%]"),
     )
-    rows = []
+    modes = {"per task": [], "per host": ["--per-host"]}
     with _grid.new_cluster(slots=64) as cluster:
-        for size in sizes or ("8", "200"):
-            [found] = _grid.run_as_job(cluster, __file__, int(size), seconds)
-            cells = [*found.values()]
-            cells.insert(2, found["launcher"] / found["tasks"])
-            rows.append((size, *(f"{cell:.2f}" for cell in cells[1:])))
+        rows = [
+            row(size, mode, *_grid.run_as_job(cluster, __file__, int(size), seconds, *options))
+            for size in arguments or ("8", "200")
+            for mode, options in modes.items()
+        ]
     _grid.table(header, *rows)
 
 
