@@ -382,11 +382,22 @@ def classic_role(cluster: ClusterSpec, role: str, index: int) -> tuple[str, str]
 # ============================================================================ agent: processes
 
 
+def thread_ids(pid: int) -> list[str]:
+    """The threads of a process, none if it has ended."""
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+
+
 def descendants(pid: int) -> list[int]:
-    """All living descendants of a process, from /proc, children before grandchildren."""
+    """All living descendants of a process, from /proc, children before grandchildren.
+
+    Processes with hundreds of threads are looked through time and again, so files are read without a buffer.
+    """
     found: list[int] = []
-    for task in glob.glob(f"/proc/{pid}/task/*/children"):
-        with contextlib.suppress(OSError), open(task) as file:
+    for thread in thread_ids(pid):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb", 0) as file:
             for child in file.read().split():
                 found += [int(child), *descendants(int(child))]
     return found
