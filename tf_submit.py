@@ -3064,10 +3064,15 @@ def explain_refusal(host: Host, pe: ParallelEnvironment) -> str:
     )
 
 
-def pause_before_retry(attempts: int, printed: Sequence[str]) -> float | None:
-    """Seconds until the next try of a start that has failed so often; None where another one cannot help."""
+def pause_before_retry(attempts: int, status: int, printed: Sequence[str]) -> float | None:
+    """Seconds until the next try of a start that has failed so often; None where another one cannot help.
+
+    A qrsh that was suspended in the middle of its start ends with 0, silently, as with a login shell that
+    exits: then few tries tell one from the other.
+    """
     is_passing = re.search(PASSING_FAULTS, "\n".join(printed), re.IGNORECASE)
-    return RETRY_PAUSES[attempts - 1] if is_passing and attempts <= len(RETRY_PAUSES) else None
+    pauses = RETRY_PAUSES if is_passing else RETRY_PAUSES[:2] if status == 0 else ()
+    return pauses[attempts - 1] if attempts <= len(pauses) else None
 
 
 @dataclass
@@ -3229,9 +3234,11 @@ class Supervisor:
         self.console.detail(f"starting {link.names} on {link.group.host}: {shlex.join(command)}")
         try:
             link.start(command)
+        except (FileNotFoundError, PermissionError):
+            self.failed_start(link, 127, "")  # as a shell would say
+            return
         except OSError as error:  # too many processes or open files
-            self.closed.add(link)
-            self.fail(f"{link.names} could not be started: {error}", link=link)
+            self.failed_start(link, 1, str(error))
             return
         lifeline = (self.job.allocation.hosts[0].name, self.port)
         greet = greeting(link.group, self.options, lifeline, self.job.environ)
@@ -3390,7 +3397,7 @@ class Supervisor:
     def failed_start(self, link: Link, status: int, why: str) -> None:
         """An agent did not start: tries again where that can help, else explains."""
         printed, host = link.printed(), link.group.host
-        pause = pause_before_retry(link.attempts, printed)
+        pause = pause_before_retry(link.attempts, status, printed)
         if self.stop_by is None and pause:
             self.console.say(f"{link.names}: {host} did not take it yet, trying again in {pause:g} s")
             self.retries.append((self.now() + pause, link))
@@ -4030,7 +4037,7 @@ class Check:
 
     def on_gone(self, link: Link, status: int, why: str) -> None:
         printed = link.printed()
-        pause = pause_before_retry(link.attempts, printed)
+        pause = pause_before_retry(link.attempts, status, printed)
         if link in self.answered:
             self.fail(link, why or describe_connection(status), *printed)
         elif pause:

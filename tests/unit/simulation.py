@@ -38,15 +38,14 @@ class Agent(Link):
         self.decoder = Decoder()
         self.told: list[tuple[float, str]] = []  # what it was told, and when
         self.running: set[int] = set()
-        self.gone = False
+        self.has_started = self.gone = False
+        self.text = ""  # what its qrsh has printed
         # its part
         self.error: OSError | None = None  # when its process is started
         self.comes = True  # or never says hello
         self.refusal = ""  # why no task can run there
         self.failed_starts: list[tuple[int, str]] = []  # exit status and text of its qrsh, for each try
-        self.exits: list[
-            tuple[float, int, str]
-        ] = []  # seconds, status and last line, for each start of a task
+        self.exits: list[tuple[float, int, str]] = []  # seconds, status, last line, for each start of a task
         self.vanishes = float("inf")  # when nothing is heard of it any more
         self.stubborn = False  # its task survives the stop signal, for the grace time
         self.stays = False  # does not leave
@@ -66,11 +65,10 @@ class Agent(Link):
         if self.error:
             raise self.error
         self.process = object()  # type: ignore[assignment]
-        self.text = ""
+        self.has_started = not self.failed_starts
         if self.failed_starts:
             status, self.text = self.failed_starts.pop(0)
             self.say(0.2, "gone", status=status, why="")
-            self.comes = bool(self.failed_starts) or self.comes
 
     def send(self, data: bytes) -> bool:
         for _, _, payload in self.decoder.feed(data):
@@ -105,7 +103,7 @@ class Agent(Link):
     def do_greet(self, gpus: list[int], **_: object) -> None:
         if self.refusal:
             self.say(0.3, "refuse", why=self.refusal)
-        elif self.comes and not self.text:
+        elif self.comes and self.has_started:
             ports = list(range(2222, 2222 + len(gpus)))
             found = {"topology": [[0, 0, 0, 0]], "mask": [0], "environment": {}, "leases": [[] for _ in gpus]}
             self.say(0.3, "hello", address=self.group.host, ports=ports, pid=1, **found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -237,6 +238,18 @@ def test_a_task_that_is_never_accepted_is_explained(play):
     assert REFUSED in job.printed
 
 
+def test_a_start_that_ends_with_0_is_tried_again_but_not_for_long(play):
+    job = play()
+    workers_end(job)
+    job.agent("worker:1").failed_starts = [(0, "")]  # as when it was suspended meanwhile
+    assert job.run() == 0
+    job = play()
+    job.agent("worker:1").failed_starts = [(0, "")] * 9  # as when the login shell exits
+    assert job.run() == 1
+    assert job.agent("worker:1").attempts == 3
+    assert "ended with exit status 0 before the agent spoke" in job.printed
+
+
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
@@ -263,11 +276,21 @@ def test_other_failed_starts_are_explained_at_once(play, text, status, said):
     assert said in job.printed
 
 
-def test_a_process_that_cannot_be_made_is_a_failure_like_others(play):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            BlockingIOError(11, "Resource temporarily unavailable"),
+            "[Errno 11] Resource temporarily unavailable",
+        ),
+        (FileNotFoundError(2, "No such file or directory"), "cannot be run on node2; see --python"),
+    ],
+)
+def test_a_process_that_cannot_be_made_is_a_failure_like_others(play, error, said):
     job = play()
-    job.agent("worker:1").error = BlockingIOError(11, "Resource temporarily unavailable")
+    job.agent("worker:1").error = error
     assert job.run() == 1
-    assert "worker:1 could not be started: [Errno 11] Resource temporarily unavailable" in job.printed
+    assert re.search(f"worker:1 could not be started: .*{re.escape(said)}", job.printed)
     assert "bye" in job.agent("worker:0").words
 
 
