@@ -22,7 +22,6 @@ AGAIN = "int(os.environ['RESTARTED'])"  # 1 where Grid Engine runs a job again
 # Each is a job of its own: the parts of its tasks, options of tf_submit.py.
 ENDINGS: dict[str, tuple[list[str], list[str]]] = {
     "exit": (["worker:1=time.sleep(0.5); print('oops'); sys.exit(3)", "worker=wait()"], []),
-    "crash": (["worker:1=time.sleep(0.5); crash(11)", "worker=be_stubborn(); wait()"], ["--grace", "1"]),
     "again": (["worker:1=sys.exit(99)", "worker=wait()"], []),
     "ps": (["ps=time.sleep(0.5); crash(9)", "worker=wait()"], []),
     "continue": (["worker:0=sys.exit(4)", "worker=time.sleep(2)"], ["--on-failure", "continue"]),
@@ -73,8 +72,12 @@ def test_a_worker_that_fails_ends_the_job_with_its_status(endings: Jobs) -> None
     ]
 
 
-def test_a_crash_ends_the_job_within_two_seconds_and_grace_however_stubborn_the_others(endings: Jobs) -> None:
-    job = endings["crash"]
+def test_a_crash_ends_the_job_within_two_seconds_and_grace_however_stubborn_the_others(
+    folder: Folder,
+) -> None:
+    """A job of its own: other jobs beside it would cost time."""
+    parts = ["worker:1=time.sleep(0.5); crash(11)", "worker=be_stubborn(); wait()"]
+    job = play(folder, *parts, options=["--grace", "1"], slots=3).wait()
     assert job.status == 128 + signal.SIGSEGV
     assert "first failure: worker:1 on" in job.output
     assert "was killed by SIGSEGV" in job.output
