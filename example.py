@@ -141,10 +141,9 @@ def load_digits(folder: Path) -> list[Any]:
     else:
         arrays = [read_idx(find_idx(folder, name)) for name in FILES]
     for use, images, labels in zip(("training", "test"), arrays[::2], arrays[1::2]):
-        with reading(f"{folder}: {use} data"):
-            if not len(images) or images.shape != (*labels.shape, 28, 28) or labels.max() >= CLASSES:
-                shapes = f"images {images.shape} and labels {labels.shape} up to {labels.max(initial=0)}"
-                raise ValueError(f"{shapes} instead of (n, 28, 28) and (n,) up to 9")
+        if not len(images) or images.shape != (*labels.shape, 28, 28) or labels.max() >= CLASSES:
+            found = f"images {images.shape} and labels {labels.shape} up to {labels.max(initial=0)}"
+            raise InputError(f"{folder}: {use} data: {found} instead of (n, 28, 28) and (n,) up to 9")
     return [array.reshape(-1, PIXELS) if array.ndim == 3 else array for array in arrays]
 
 
@@ -171,10 +170,13 @@ def read_idx(path: Path) -> Any:
 
 
 def download(folder: Path, mirror: str) -> None:
-    """Fetch those of the four files that the folder lacks; each appears checked and whole or not at all."""
+    """Fetch those of the four files that the folder lacks; each appears checked and whole or not at all.
+
+    Several workers may do so at a time.
+    """
     for name, checksum in FILES.items():
         if not find_idx(folder, name).exists():
-            url, whole = f"{mirror}/{name}.gz", folder / f"{name}.{os.getpid()}"  # others may download, too
+            url, whole = f"{mirror}/{name}.gz", folder / f"{name}.{os.urandom(8).hex()}"
             print(f"Downloading {url}", flush=True)
             with reading(f"{url} (without a network, copy the files into {folder} yourself)"):
                 content = urllib.request.urlopen(url, timeout=60).read()
@@ -436,6 +438,7 @@ class Training:
         return dict(zip(self.replica.first, (parameters, seen)))
 
     def save(self) -> None:
+        """Into --checkpoint-dir, if there is one and the training has begun."""
         if self.options.checkpoint_dir and self.session:
             with self.saving:
                 step, path = self.seen().sum() // self.batch, self.options.checkpoint_dir / "model.ckpt"
@@ -449,6 +452,7 @@ class Training:
             os.read(heard, 1)
             try:
                 self.save()
+                print("Stopped by SIGTERM", flush=True)
             finally:
                 os._exit(128 + signal.SIGTERM)
 
@@ -587,6 +591,9 @@ def serve(task: Task) -> None:
 
 
 def work(task: Task, options: argparse.Namespace) -> None:
+    if task.is_chief and options.checkpoint_dir:
+        with reading(options.checkpoint_dir):
+            options.checkpoint_dir.mkdir(parents=True, exist_ok=True)
     images, labels, *test = choose_digits(options.data_dir, options.download)
     mean_image = images.mean(axis=0, dtype=np.float32)
     share = take_share(images, labels, task.number, len(task.workers))

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 import example  # noqa: E402
 
-PLAIN, EXAMPLE = Path(__file__).with_name("straightforward_mnist.py"), ROOT / "example.py"
+PLAIN, EXAMPLE = Path(__file__).with_name("_straightforward_mnist.py"), ROOT / "example.py"
 WORKERS, EPOCH, REPORT = 2, 60000, 100 * 100  # processes; images; images per progress line and worker
 PLAIN_EPOCHS = 20  # as published; for each worker by itself
 RESULTS = "Total Time", "Test-Accuracy"
@@ -125,13 +125,15 @@ def peak_memory(process: psutil.Popen) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--data-dir", type=Path, default=Path("MNIST_data"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--full", action="store_true")
     options = parser.parse_args()
+    if not options.data_dir.exists():
+        print(f"no folder {options.data_dir}: `example.py --download` gets it", file=sys.stderr)
+        return
     plain_epochs = PLAIN_EPOCHS if options.full else 1
     runs: dict[str, list[Run]] = {name: [] for name in VARIANTS}
     for _ in range(options.rounds):

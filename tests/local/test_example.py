@@ -223,6 +223,16 @@ def test_the_chief_saves_at_sigterm_and_the_next_job_resumes(cluster: Cluster, t
     assert saved(tmp_path / "saved", "seen").tolist() == [100 * 2500] * 2
 
 
+@pytest.mark.parametrize("victim", ["worker 1", "ps 0"])
+def test_a_chief_that_waits_for_the_dead_stops_at_sigterm(cluster: Cluster, victim: str) -> None:
+    cluster.start_all("--sync", "--checkpoint-dir", "saved", *LONG)
+    cluster.wait_for_steps("worker 0")
+    cluster.kill(victim)
+    time.sleep(2)  # it waits inside session.run() by now
+
+    assert cluster.kill("worker 0", signal.SIGTERM) == 128 + signal.SIGTERM
+
+
 def small_mnist(folder: Path, images: int) -> Path:
     """A data folder with the first so many digits of the sample, for training and for testing."""
     folder.mkdir()
