@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -57,7 +58,10 @@ class Folder:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    """An empty folder; nothing must be running there after the test."""
+    """An empty folder; nothing must be running there ten seconds after the test."""
     folder = Folder(tmp_path)
     yield folder
+    end = time.monotonic() + 10
+    while folder.processes() and time.monotonic() < end:
+        time.sleep(0.1)
     assert folder.processes() == []
