@@ -65,15 +65,16 @@ def processes(job: Job, text: str) -> list[Process]:
 
 def pid_of(job: Job, kind: str, task: str = "worker:0") -> int:
     """The process of a job, as the machine knows it, that is its launcher, or the task's guardian, agent,
-    qrsh or itself (kind "task")."""
+    qrsh (the guardian, where the launcher started it without one) or itself (kind "task")."""
     if kind == "launcher":
         return processes(job, "job_scripts/")[0].machine_pid
     role, index = task.split(":")
     [running] = processes(job, f"--job_name {role} --task_index {index}")
-    if kind == "qrsh":
-        return processes(job, f"qrsh -inherit {running.host} ")[0].machine_pid
     agent = parent(running.machine_pid)
-    return {"task": running.machine_pid, "agent": agent, "guardian": parent(agent)}[kind]
+    found = {"task": running.machine_pid, "agent": agent, "guardian": parent(agent)}
+    connections = processes(job, f"qrsh -inherit {running.host} ")
+    found["qrsh"] = connections[0].machine_pid if connections else found["guardian"]
+    return found[kind]
 
 
 def kill(job: Job, kind: str, number: int, task: str = "worker:0") -> None:
