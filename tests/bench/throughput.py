@@ -70,9 +70,9 @@ def last_line_age(output: Path) -> float:
 
 
 def peak_memory(pid: int) -> float:
-    """MiB, proc_pid_status(5)."""
-    [size] = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(size) / 1024
+    """MiB, proc_pid_status(5); 0 once the process has ended."""
+    sizes = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(sizes[0]) / 1024 if sizes else 0.0
 
 
 def tf_submit_rate(path: Path) -> dict[str, float]:
@@ -83,7 +83,7 @@ def tf_submit_rate(path: Path) -> dict[str, float]:
     while not Path("printed all").exists() and process.poll() is None:
         time.sleep(0.2)
         delay = max(delay, last_line_age(output))
-        memory = peak_memory(process.pid)
+        memory = max(memory, peak_memory(process.pid))
     status = process.wait()
     seconds = time.monotonic() - began
     [traces] = Path().glob(f"*.tf{os.environ['JOB_ID']}")
