@@ -43,7 +43,7 @@ def endings(cluster: Cluster) -> Jobs:
         name: play(Folder(cluster, f"ending-{name}"), *parts, options=options, slots=3)
         for name, (parts, options) in ENDINGS.items()
     }
-    return {name: job.wait() for name, job in jobs.items()}
+    return {name: job.wait(300) for name, job in jobs.items()}
 
 
 def summary(job: Job, task: str) -> dict[str, object]:

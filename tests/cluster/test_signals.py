@@ -46,7 +46,7 @@ def ended(cluster: Cluster) -> Jobs:
             kill(job, "launcher", signal.Signals[name])
         if name.startswith("qdel"):
             cluster.root(MASTER, "qdel", job.id)
-    return {name: job.wait() for name, job in jobs.items()}
+    return {name: job.wait(300) for name, job in jobs.items()}
 
 
 def checkpoints(job: Job) -> list[str]:
