@@ -56,12 +56,17 @@ def jobs(cluster: Cluster) -> Iterator[Mapping[str, Job]]:
         cluster.root(MASTER, "qconf", "-dp", name)
 
 
+def tasks_that_ran(job: Job) -> int:
+    """How many tasks their agents reported."""
+    return sum(task["exit"] in ("0", "stopped") for task in job.json("summary.json")["tasks"])
+
+
 @pytest.mark.parametrize(
     "name", ["first", "summary", "packed", "first-alone", "uncontrolled-alone", "summary-alone"]
 )
 def test_a_task_runs_on_every_slot(jobs: Mapping[str, Job], name: str) -> None:
     assert jobs[name].status == 0, jobs[name].output
-    assert jobs[name].output.count("| begins") == (3 if "alone" in name else 6)
+    assert tasks_that_ran(jobs[name]) == (3 if "alone" in name else 6)
 
 
 @pytest.mark.parametrize("name", ["first", "first-alone"])
@@ -93,7 +98,7 @@ def test_where_slaves_are_forked_grid_engine_starts_fewer_tasks(
     """None on the master host, or one on each host."""
     *tasks, _script = jobs[attribute].records
     assert jobs[attribute].status == 0, jobs[attribute].output
-    assert jobs[attribute].output.count("| begins") == 6
+    assert tasks_that_ran(jobs[attribute]) == 6
     assert len(tasks) == started
 
 
