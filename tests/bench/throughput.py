@@ -3,10 +3,11 @@
     sudo python tests/bench/throughput.py [ROUNDS [MEGABYTES]]
 
 "qrsh" is `qrsh -inherit HOST 'cat FILE; cat >/dev/null'`, read by a loop that does nothing else; "tf_submit"
-is a job one of whose tasks prints the same file: with prefixes to the job's output, a file, and unchanged to
-its log, which must then equal what was printed. Meanwhile another task prints the time every tenth of a
-second: "delay" is how old its last line in the job's output was at most. "memory" is the peak of the
-launcher. Rates are medians, the ratio is the median of those within a round; what starting takes counts.
+is a job one of whose tasks prints the same file: with prefixes to the job's output and unchanged to its log,
+both in memory, so that no disk counts; the log must then equal what was printed. Meanwhile another task
+prints the time every tenth of a second: "delay" is how old its last line in the job's output was at most.
+"memory" is the peak of the launcher. Rates are medians, the ratio is the median of those within a round; what
+starting takes counts.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 import _grid
 
 CHUNK = 1 << 18  # bytes that the bare loop reads at once
+MEMORY = "/dev/shm"  # on every host
 NEWEST = 1 << 22  # bytes of the job's output that are looked through
 SCRIPT = """
 import os, shutil, sys, time
@@ -31,9 +33,9 @@ _, path, rank = sys.argv
 if rank == "0":
     with open(path, "rb") as file:
         shutil.copyfileobj(file, sys.stdout.buffer, 1 << 20)
-    open("printed all", "w")
+    open(path + ".done", "w")
 else:
-    while not os.path.exists("printed all"):
+    while not os.path.exists(path + ".done"):
         print(f"now {time.time()}", flush=True)
         time.sleep(0.1)
 """
@@ -76,11 +78,13 @@ def peak_memory(pid: int) -> float:
 
 
 def tf_submit_rate(path: Path) -> dict[str, float]:
-    words = ["-q", "--ps", "0", "--color", "never", "print.py", str(path), "{task_index}"]
+    script, done = path.with_name("print.py"), Path(f"{path}.done")
+    script.write_text(SCRIPT)
+    words = ["-q", "--ps", "0", "--color", "never", str(script), str(path), "{task_index}"]
     began, delay, memory, output = time.monotonic(), 0.0, 0.0, Path("output")
     with output.open("wb") as stdout:
         process = subprocess.Popen([sys.executable, _grid.TF_SUBMIT, *words], stdout=stdout)
-    while not Path("printed all").exists() and process.poll() is None:
+    while not done.exists() and process.poll() is None:
         time.sleep(0.2)
         delay = max(delay, last_line_age(output))
         memory = max(memory, peak_memory(process.pid))
@@ -90,14 +94,15 @@ def tf_submit_rate(path: Path) -> dict[str, float]:
     if status or not filecmp.cmp(traces / "logs" / "worker-0.log", path, shallow=False):
         sys.exit(f"the log is not what the task printed, or the job failed with status {status}")
     shutil.rmtree(traces)
-    Path("printed all").unlink()
+    output.unlink()
+    done.unlink()
     return {"tf_submit": path.stat().st_size / 1e6 / seconds, "delay": delay, "memory": memory}
 
 
 def measure(rounds: int, megabytes: int) -> None:
-    Path("print.py").write_text(SCRIPT)
     path = Path("printed").resolve()
     write_file(path, megabytes)
+    os.chdir(MEMORY)
     for _ in range(rounds):
         qrsh = bare_rate(path)
         print(json.dumps({"qrsh": qrsh, **tf_submit_rate(path)}), flush=True)
