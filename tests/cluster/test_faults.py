@@ -31,7 +31,10 @@ ENDINGS: dict[str, tuple[list[str], list[str]]] = {
         ["--restarts", "2"],
     ),
     "restarts": (["worker:1=sys.exit(5)", "worker=wait()"], ["--restarts", "2"]),
-    "requeue": ([f"ps={AGAIN} or sys.exit(6); wait()", f"worker={AGAIN} or wait()"], ["--requeue", "1"]),
+    "requeue": (
+        [f"ps={AGAIN} or sys.exit(6); wait()", f"worker={AGAIN} or wait(); time.sleep(3)"],
+        ["--requeue", "1"],
+    ),
     "requeues": (["ps=sys.exit(6)", "worker=wait()"], ["--requeue", "1"]),
 }
 
