@@ -16,6 +16,6 @@ def test_the_example_trains_on_the_sample_digits(folder):
     assert "SAMPLE" in output
     accuracies = re.findall(r"^worker:\d@localhost \| Test-Accuracy: (.*)$", output, re.MULTILINE)
     assert len(accuracies) == 2
-    assert min(map(float, accuracies)) > 0.8
+    assert min(map(float, accuracies)) > 0.6
     summary = json.loads((folder.path / "example.py.tflocal1" / "summary.json").read_text())
     assert [task["exit"] for task in summary["tasks"]] == ["stopped", "0", "0"]
