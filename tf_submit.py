@@ -46,7 +46,8 @@ line, runs on the node: it finds out what is there, runs the task and passes on 
 
 FRAME = struct.Struct(">cII")  # kind, number of the task within its agent, bytes that follow
 MESSAGE, STDOUT, STDERR = b"M", b"1", b"2"  # a JSON object, or bytes that the task wrote
-MARK = b"\0tf_submit agent " + __version__.encode() + b"\0\n"  # ends the noise of a login shell
+READY = "tf_submit agent"  # with a NUL before it this ends the noise of a login shell
+MARK = b"\0" + READY.encode() + b"\n"
 # Bytes that are read and passed on at once. The shepherd at the end of a qrsh reads one less than a pipe
 # holds: a frame of that size goes in one piece through all pipes.
 CHUNK = (1 << 16) - 1
@@ -922,7 +923,6 @@ def agent_main() -> None:
     if sys.version_info < (3, 9):  # noqa: UP036 - the launcher's own is newer, a node's may not be
         sys.exit("Python 3.9 or later is needed")
     guardian_gone = guard()
-    os.write(1, MARK)
     arrived = sys.stdin.buffer.read1(CHUNK)  # type: ignore[union-attr]
     os._exit(Agent(guardian_gone).serve(arrived))
 
@@ -2715,10 +2715,12 @@ def tensorboard(
 
 # ============================================================================ transports
 
-# Reads the agent's program. Holds nothing that a shell expands, and looks for no modules in the job's working
-# directory: a user may have a queue.py there.
+# Says that it is there, then reads the agent's program. Holds nothing that a shell expands, and looks for no
+# modules in the job's working directory: a user may have a queue.py there.
 BOOTSTRAP = (
-    "import sys;sys.path=list(filter(None,sys.path));i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
+    "import sys;sys.path=list(filter(None,sys.path));"
+    f"print(chr(0)+'{READY}',flush=True);"
+    "i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
 )
 
 
@@ -2863,6 +2865,7 @@ class Link:
         self.noise = b""  # what a login shell printed before the agent spoke
         self.heard = 0.0  # monotonic seconds
         self.attempts = 0
+        self.ready = False  # to read; what is sent before that waits
         self.said_all = False
         self.printing = False  # while the job's output may be slow, the agent is not silent
         self.sending = threading.Lock()
@@ -2877,7 +2880,7 @@ class Link:
         """Starts the agent's process and the thread that reads from it. Raises OSError."""
         self.attempts += 1
         self.heard = time.monotonic()
-        self.noise = b""
+        self.noise, self.ready = b"", False
         self.unsent.clear()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
@@ -2895,7 +2898,11 @@ class Link:
             raise OSError(str(error)) from None
 
     def send(self, data: bytes) -> bool:
-        """Sends without waiting; False when the pipe is full and ``flush`` has to send the rest."""
+        """Sends without waiting; False when the pipe is full and ``flush`` has to send the rest.
+
+        Nothing is sent before the agent has spoken: a qrsh that gets input while it connects may take a second
+        longer.
+        """
         with self.sending:
             self.unsent.add(data)
             return self.write()
@@ -2905,7 +2912,7 @@ class Link:
             return self.write()
 
     def write(self) -> bool:
-        if not self.process or not self.process.stdin:
+        if not self.ready or not self.process or not self.process.stdin:
             return True
         try:
             self.unsent.write(self.process.stdin.fileno())
@@ -2936,12 +2943,11 @@ class Link:
 
     def read_frames(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout
-        decoder, fd, spoken = Decoder(), process.stdout.fileno(), b""
+        decoder, fd = Decoder(), process.stdout.fileno()
         while data := os.read(fd, CHUNK):
             self.heard = time.monotonic()
-            if not spoken:
-                self.noise, spoken, data = (self.noise + data).partition(MARK)
-                self.noise = self.noise[-CHUNK:]
+            if not self.ready:
+                data = self.skip_noise(data)
             for kind, task, payload in decoder.feed(data):
                 if kind == MESSAGE:
                     self.events.put(Event(self, *parse_message(payload)))
@@ -2951,6 +2957,15 @@ class Link:
                     self.printing = True
                     self.logs[task].write(1 if kind == STDOUT else 2, payload)
                     self.heard, self.printing = time.monotonic(), False
+
+    def skip_noise(self, data: bytes) -> bytes:
+        """Looks for the agent's first words; once they are there, tells it what has waited to be sent."""
+        self.noise, mark, data = (self.noise + data).partition(MARK)
+        self.noise = self.noise[-CHUNK:]
+        self.ready = bool(mark)
+        while not self.flush():  # the pipe is full
+            time.sleep(0.01)
+        return data
 
     def printed(self) -> list[str]:
         """The last lines that the start of the agent printed: login shell, qrsh, Python."""
