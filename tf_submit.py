@@ -2900,8 +2900,8 @@ class Link:
     def send(self, data: bytes) -> bool:
         """Sends without waiting; False when the pipe is full and ``flush`` has to send the rest.
 
-        Nothing is sent before the agent has spoken: a qrsh that gets input while it connects may take a second
-        longer.
+        Nothing is sent before the agent has spoken: a qrsh that gets input while it connects may take a
+        second longer.
         """
         with self.sending:
             self.unsent.add(data)
