@@ -2652,7 +2652,7 @@ class TensorBoard:
         share_port(self.reserved)
         self.port: int = self.reserved.getsockname()[1]
         command = tensorboard_command(python, logdir, address, self.port)
-        with open(log_path, "ab") as log:
+        with open(log_path, "ab") as log, spared():
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -2781,13 +2781,24 @@ def unwrapped(program: str, wrappers: str = "/usr/bin", programs: str = "/usr/li
     return behind if is_wrapper else program
 
 
+@contextlib.contextmanager
+def spared() -> Iterator[None]:
+    """Programs that are started inside do not die of the signals which Grid Engine, with -notify or at a soft
+    limit, sends to all processes of a job: they start with these blocked. qrsh does not need it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def ask_scheduler(environ: Mapping[str, str], *command: str) -> str:
     """What a Grid Engine program prints, e.g. ``ask_scheduler(environ, "qconf", "-sp", "tensorflow")``;
     empty where it cannot be asked."""
     program = find_program(command[0], environ)
     if not program:
         return ""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired), spared():
         return subprocess.run(
             [program, *command[1:]], capture_output=True, text=True, errors="replace", timeout=20
         ).stdout
