@@ -16,6 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import example  # noqa: E402
+from sample_digits import mnist  # noqa: E402
 
 BATCH, LEARNING_RATE = 100, 0.0005
 
@@ -25,10 +26,10 @@ def main() -> None:
     task = example.find_task(options, "")
     example.import_tensorflow()
     tf = example.tf
-    server = example.start_server(task)
+    server = task.start_server()
     if task.role == "ps":
         server.join()
-    images, labels, test_images, test_labels = example.load_digits(options.data_dir)
+    images, labels, test_images, test_labels = mnist.load(options.data_dir)
     images, labels = images.astype(np.float32) / 255, np.eye(10, dtype=np.float32)[labels]
 
     cluster = tf.train.ClusterSpec({"ps": task.ps, "worker": task.workers})

@@ -21,6 +21,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 import example  # noqa: E402
+from sample_digits import mnist  # noqa: E402
 
 SAMPLE = ROOT / "sample_digits"
 TIMEOUT = 180  # seconds; several TensorFlow processes on a busy machine take long to start
@@ -115,6 +116,12 @@ def saved(folder: Path, variable: str) -> np.ndarray:
     return tf.train.load_variable(tf.train.latest_checkpoint(str(folder)), variable)
 
 
+def assert_all_was_done(folder: Path, steps: int) -> None:
+    """The checkpoint is of a training of so many steps; or of some more, since two workers in the midst of
+    their last calls don't know how far the other one is."""
+    assert steps <= saved(folder, "step") <= steps + example.STEPS_PER_CALL
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster whose two workers have trained on the sample with the default settings."""
@@ -139,14 +146,14 @@ def test_the_model_learns(finished: Cluster) -> None:
 @pytest.mark.parametrize("number", [0, 1])
 def test_progress_is_printed_in_lines(finished: Cluster, number: int) -> None:
     output = finished.output(f"worker {number}")
-    fields = rf"Worker: {number},  Step: \d+,  Epoch:  6,  Batch:  25 of  25,  Cost: \d\.\d{{4}},  "
+    fields = rf"Worker: {number},  Step: \d+,  Epoch:  6,  Batch:  50 of  50,  Cost: \d\.\d{{4}},  "
     assert re.search(rf"^{fields}AvgTime: [\d.]+ms,  Left: 0s$", output, re.MULTILINE)
     assert "No folder MNIST_data: using the SAMPLE of 6000 digits, not the full MNIST\n" in output
     assert output.splitlines()[-2] == f"Total Time: {result(output, 'Total Time'):.2f}s"
 
 
 def test_an_epoch_is_one_pass_of_all_workers_together(finished: Cluster) -> None:
-    assert saved(finished.folder / "saved", "seen").tolist() == [6 * 2500, 6 * 2500]
+    assert_all_was_done(finished.folder / "saved", 6 * 50)
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -176,7 +183,7 @@ def test_tf_config_with_a_chief_and_two_ps(cluster: Cluster, tmp_path: Path) -> 
     spec = {"ps": cluster.ps, "chief": cluster.workers[:1], "worker": cluster.workers[1:]}
     for role, number in (("ps", 0), ("ps", 1), ("chief", 0), ("worker", 0)):
         config = json.dumps({"cluster": spec, "task": {"type": role, "index": number}})
-        cluster.run(f"{role} {number}", ["--checkpoint-dir", "saved"], {"TF_CONFIG": config})
+        cluster.run(f"{role} {number}", ["--sync", "--checkpoint-dir", "saved"], {"TF_CONFIG": config})
 
     assert cluster.wait("chief 0", "worker 0") == [0, 0]
 
@@ -201,7 +208,7 @@ def test_each_task_may_die_and_come_back(cluster: Cluster, tmp_path: Path, mode:
 
     assert cluster.wait("worker 0", "worker 1") == [0, 0]
 
-    assert saved(tmp_path / "saved", "seen").tolist() == [300 * 2500] * 2
+    assert_all_was_done(tmp_path / "saved", 300 * 50)
     resumed = cluster.output("worker 0").count("Resuming from")
     assert resumed == 1, "only the loss of the ps should have cost what was trained since the last checkpoint"
 
@@ -211,8 +218,7 @@ def test_the_chief_saves_at_sigterm_and_the_next_job_resumes(cluster: Cluster, t
     cluster.start_all(*arguments)
     cluster.wait_for_steps("worker 0")
     assert cluster.kill("worker 0", signal.SIGTERM) == 128 + signal.SIGTERM
-    trained = saved(tmp_path / "saved", "seen").sum()
-    assert 0 < trained < 100 * 5000
+    assert 0 < saved(tmp_path / "saved", "step") < 100 * 50
 
     for name in ("ps 0", "worker 1"):
         cluster.kill(name)
@@ -220,7 +226,7 @@ def test_the_chief_saves_at_sigterm_and_the_next_job_resumes(cluster: Cluster, t
 
     assert cluster.wait("worker 0", "worker 1") == [0, 0]
     assert "Resuming from saved/model.ckpt-" in cluster.output("worker 0")
-    assert saved(tmp_path / "saved", "seen").tolist() == [100 * 2500] * 2
+    assert_all_was_done(tmp_path / "saved", 100 * 50)
 
 
 @pytest.mark.parametrize("victim", ["worker 1", "ps 0"])
@@ -236,7 +242,7 @@ def test_a_chief_that_waits_for_the_dead_stops_at_sigterm(cluster: Cluster, vict
 def small_mnist(folder: Path, images: int) -> Path:
     """A data folder with the first so many digits of the sample, for training and for testing."""
     folder.mkdir()
-    for file in SAMPLE.iterdir():
+    for file in SAMPLE.glob("*.gz"):
         content = gzip.decompress(file.read_bytes())
         head, size = (16, 784) if "idx3" in file.name else (8, 1)
         count = images.to_bytes(4, "big")
@@ -250,10 +256,10 @@ def sgd(data: Path, workers: int, local_steps: int, rounds: int) -> np.ndarray:
         example.import_tensorflow()
     with tf.Graph().as_default(), tf.Session() as session:
         parameters = session.run(example.new_parameters(None)).astype(np.float64)
-    images, labels, _, _ = example.load_digits(data)
+    images, labels, _, _ = mnist.load(data)
     mean = images.mean(axis=0)
-    shares = [example.take_share(images, labels, worker, workers) for worker in range(workers)]
-    streams = [example.batches(*share, 20, worker, 0) for worker, share in enumerate(shares)]
+    shares = [mnist.take_share(images, labels, worker, workers) for worker in range(workers)]
+    streams = [mnist.batches(*share, 20, worker, 0) for worker, share in enumerate(shares)]
     for _ in range(rounds):
         changes = []
         for stream in streams:

@@ -1,4 +1,4 @@
-"""example.py: reading, fetching and sharing the images."""
+"""The images of example.py: reading and fetching them, and giving each worker its share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import example  # noqa: E402
-from example import InputError  # noqa: E402
+from sample_digits import mnist  # noqa: E402
+from sample_digits.mnist import InputError  # noqa: E402
 
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
@@ -32,13 +33,13 @@ def idx(array: np.ndarray) -> bytes:
 def folder(tmp_path: Path) -> Path:
     """A data folder with ten digits to train with and ten for the test."""
     pixels = np.arange(10 * 28 * 28).reshape(10, 28, 28) % 256
-    for name in example.FILES:
+    for name in mnist.FILES:
         (tmp_path / name).write_bytes(idx(pixels if "images" in name else np.arange(10)))
     return tmp_path
 
 
 def test_the_sample_has_each_digit_equally_often() -> None:
-    train_images, train_labels, test_images, test_labels = example.load_digits(example.SAMPLE)
+    train_images, train_labels, test_images, test_labels = mnist.load(mnist.SAMPLE)
     assert train_images.shape == (5000, 784)
     assert test_images.shape == (1000, 784)
     assert np.bincount(train_labels).tolist() == [500] * 10
@@ -47,26 +48,18 @@ def test_the_sample_has_each_digit_equally_often() -> None:
 
 
 def test_idx_files(folder: Path) -> None:
-    images, labels, _, _ = example.load_digits(folder)
+    images, labels, _, _ = mnist.load(folder)
     assert images.shape == (10, 784)
     assert images[1, :3].tolist() == [784 % 256, 785 % 256, 786 % 256]
     assert labels.tolist() == list(range(10))
 
 
 def test_gzipped_idx_files(folder: Path) -> None:
-    plain = example.load_digits(folder)
+    plain = mnist.load(folder)
     for file in list(folder.iterdir()):
         (folder / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
         file.unlink()
-    assert all(np.array_equal(a, b) for a, b in zip(plain, example.load_digits(folder)))
-
-
-def test_npz(folder: Path, tmp_path: Path) -> None:
-    plain = example.load_digits(folder)
-    x_train, y_train, x_test, y_test = (a.reshape(-1, 28, 28) if a.ndim == 2 else a for a in plain)
-    (tmp_path / "npz").mkdir()
-    np.savez(tmp_path / "npz" / "mnist.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
-    assert all(np.array_equal(a, b) for a, b in zip(plain, example.load_digits(tmp_path / "npz")))
+    assert all(np.array_equal(a, b) for a, b in zip(plain, mnist.load(folder)))
 
 
 TEN = np.zeros((10, 28, 28))
@@ -88,26 +81,18 @@ TEN = np.zeros((10, 28, 28))
         (f"{IMAGES}.gz", gzip.compress(idx(TEN))[:-9], f"{IMAGES}.gz: Compressed file ended"),
         (f"{IMAGES}.gz", b"no gzip", f"{IMAGES}.gz: Not a gzipped file"),
         (f"{IMAGES}.gz", gzip.compress(idx(TEN))[:20] + b"x" * 50, f"{IMAGES}.gz: "),
-        ("mnist.npz", b"no npz", "mnist.npz: "),
-        ("mnist.npz", b"PK\x03\x04 no npz either", "mnist.npz: "),
     ],
 )
 def test_bad_files_are_named_with_their_fault(folder: Path, name: str, content: bytes, message: str) -> None:
     (folder / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
-        example.load_digits(folder)
+        mnist.load(folder)
 
 
 def test_a_missing_file_is_named(folder: Path) -> None:
     (folder / LABELS).unlink()
     with pytest.raises(InputError, match=f"No such file.*{LABELS}"):
-        example.load_digits(folder)
-
-
-def test_an_npz_without_an_array_is_refused(folder: Path) -> None:
-    np.savez(folder / "mnist.npz", x_train=TEN)
-    with pytest.raises(InputError, match="mnist.npz: .*y_train"):
-        example.load_digits(folder)
+        mnist.load(folder)
 
 
 def test_bad_data_ends_the_program_before_tensorflow_starts(
@@ -123,16 +108,16 @@ def test_the_sample_is_used_only_where_no_folder_was_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert len(example.choose_digits(None, None)[1]) == 5000
+    assert len(mnist.choose(None, None)[1]) == 5000
     assert "SAMPLE of 6000 digits, not the full MNIST" in capsys.readouterr().out
     with pytest.raises(InputError, match="elsewhere"):
-        example.choose_digits(Path("elsewhere"), None)
+        mnist.choose(Path("elsewhere"), None)
 
 
 def test_mnist_data_is_used_where_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.move(str(folder), folder.parent / "MNIST_data")
     monkeypatch.chdir(folder.parent)
-    assert len(example.choose_digits(None, None)[1]) == 10
+    assert len(mnist.choose(None, None)[1]) == 10
 
 
 @pytest.fixture
@@ -141,12 +126,12 @@ def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str,
     served = folder / "served"
     served.mkdir()
     checksums = {}
-    for name in example.FILES:
+    for name in mnist.FILES:
         content = (folder / name).read_bytes()
         checksums[name] = hashlib.sha256(content).hexdigest()
         (served / f"{name}.gz").write_bytes(gzip.compress(content))
         (folder / name).unlink()
-    monkeypatch.setattr(example, "FILES", checksums)
+    monkeypatch.setattr(mnist, "FILES", checksums)
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *arguments: object) -> None:
@@ -162,17 +147,17 @@ def mirror(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str,
 
 
 def test_download(mirror: tuple[str, Path], tmp_path: Path) -> None:
-    digits = example.choose_digits(tmp_path / "new" / "folder", mirror[0])
+    digits = mnist.choose(tmp_path / "new" / "folder", mirror[0])
     assert [len(array) for array in digits] == [10, 10, 10, 10]
     assert sorted(file.name for file in (tmp_path / "new" / "folder").iterdir()) == sorted(
-        f"{name}.gz" for name in example.FILES
+        f"{name}.gz" for name in mnist.FILES
     )
 
 
 def test_files_that_are_there_are_not_fetched_again(mirror: tuple[str, Path], tmp_path: Path) -> None:
-    example.download(tmp_path / "new", mirror[0])
+    mnist.download(tmp_path / "new", mirror[0])
     shutil.rmtree(mirror[1])
-    example.download(tmp_path / "new", mirror[0])
+    mnist.download(tmp_path / "new", mirror[0])
 
 
 @pytest.mark.parametrize("content", [gzip.compress(b"another"), b"no gzip", gzip.compress(b"x" * 99)[:-9]])
@@ -181,32 +166,32 @@ def test_a_download_that_is_not_the_file_leaves_nothing(
 ) -> None:
     (mirror[1] / f"{IMAGES}.gz").write_bytes(content)
     with pytest.raises(InputError, match=f"{mirror[0]}/{IMAGES}.gz"):
-        example.download(tmp_path / "new", mirror[0])
+        mnist.download(tmp_path / "new", mirror[0])
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("wrong", ["http://localhost:1", "http://name.invalid", "no address"])
 def test_without_a_network_the_download_says_what_to_do(tmp_path: Path, wrong: str) -> None:
     with pytest.raises(InputError, match=f"{wrong}/{IMAGES}.gz .*copy the files into {tmp_path} yourself"):
-        example.download(tmp_path, wrong)
+        mnist.download(tmp_path, wrong)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
 def test_shares_are_disjoint_and_equal(workers: int) -> None:
     everything = np.arange(100)
-    shares = [example.take_share(everything, everything, worker, workers)[0] for worker in range(workers)]
+    shares = [mnist.take_share(everything, everything, worker, workers)[0] for worker in range(workers)]
     assert {len(share) for share in shares} == {100 // workers}
     assert len({image for share in shares for image in share}) == 100 // workers * workers
 
 
 def test_more_workers_than_images_are_refused() -> None:
     with pytest.raises(InputError, match="11 workers are too many for 10 images"):
-        example.take_share(np.arange(10), np.arange(10), 0, 11)
+        mnist.take_share(np.arange(10), np.arange(10), 0, 11)
 
 
 def drawn(worker: int, first: int, last: int) -> list[list[int]]:
     """Batches of three out of ten images."""
-    stream = example.batches(np.arange(10), np.arange(10), 3, worker, first)
+    stream = mnist.batches(np.arange(10), np.arange(10), 3, worker, first)
     return [images.tolist() for images, labels in itertools.islice(stream, last - first)]
 
 
@@ -224,6 +209,6 @@ def test_after_a_restart_the_order_is_the_same() -> None:
 
 
 def test_labels_stay_with_their_images() -> None:
-    stream = example.batches(np.arange(10), np.arange(10) * 2, 3, 0, 0)
+    stream = mnist.batches(np.arange(10), np.arange(10) * 2, 3, 0, 0)
     images, labels = next(stream)
     assert labels.tolist() == (images * 2).tolist()

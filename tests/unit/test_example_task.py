@@ -97,11 +97,13 @@ def test_a_tf_config_that_names_no_task_is_refused(text: str, message: str) -> N
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "inf", "nan", "x"])
-@pytest.mark.parametrize("flag", ["--learning-rate", "--checkpoint-every"])
-def test_numbers_must_be_positive(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("flag", "kind"), [("--learning-rate", "float"), ("--epochs", "int")])
+def test_numbers_must_be_positive(
+    flag: str, kind: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         example.parse_arguments([flag, value])
-    assert flag in capsys.readouterr().err
+    assert f"argument {flag}: '{value}' is not a {kind} above 0" in capsys.readouterr().err
 
 
 def test_files_go_to_the_folder_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
