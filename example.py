@@ -39,6 +39,7 @@ from sample_digits import mnist
 from sample_digits.mnist import CLASSES, PIXELS, InputError
 
 HIDDEN = 100  # the model has 784-100-10 neurons, sigmoid and softmax
+PATIENCE = 30.0  # seconds for which the chief, when done, waits for workers that make no progress
 STEPS_PER_CALL = 10  # a call of session.run() costs about as much as a training step, so it makes several
 tf: Any  # tensorflow.compat.v1: graphs and sessions, which TensorFlow's parameter servers are made for
 
@@ -95,8 +96,9 @@ def count_right(scores: Any, labels: Any) -> Any:
 class Replica:
     """A worker's graph for asynchronous training: its variables on the ps, all else here.
 
-    The vector of parameters is cut into parts, one on each ps; `step` counts the batches of all workers. In
+    The vector of parameters is cut into parts, one on each ps; `steps` counts the batches of each worker. In
     an exchange a worker reads the parameters, trains for --local-steps, and sends the change that it made.
+    What is between sending and reading again is placed beside `steps`, so that it costs no more messages.
     """
 
     def __init__(self, task: Task, options: argparse.Namespace, mean_image: Any) -> None:
@@ -107,9 +109,10 @@ class Replica:
         with tf.device(tf.train.replica_device_setter(len(task.ps), worker_device=here)):
             self.images = tf.placeholder(tf.uint8, [None, None, PIXELS])  # [step, batch, pixel]
             self.labels = tf.placeholder(tf.int32, [None, None])  # [step, batch]
-            initial, cut = new_parameters(options.init_stddev), tf.fixed_size_partitioner(number_of_ps)
-            self.parts = list(tf.get_variable("parameters", initializer=initial, partitioner=cut))
-            self.step = tf.get_variable("step", initializer=tf.zeros([], tf.int64))
+            self.first = new_parameters(options.init_stddev), tf.zeros([self.workers], tf.int64)
+            cut = tf.fixed_size_partitioner(number_of_ps)
+            self.parts = list(tf.get_variable("parameters", initializer=self.first[0], partitioner=cut))
+            self.steps = tf.get_variable("steps", initializer=self.first[1])
             self.initialise = tf.global_variables_initializer()
             self.uninitialised = tf.report_uninitialized_variables()
             self.saver = tf.train.Saver()
@@ -117,14 +120,14 @@ class Replica:
             self.exchanges: list[Any] = []  # each begins after the one before it: to run one is to run all
             for first in range(0, max(STEPS_PER_CALL, self.local_steps), self.local_steps):
                 with tf.name_scope(f"exchange_{len(self.exchanges)}"):
-                    before = [step for step, _, _ in self.exchanges[-1:]]
+                    before = [steps for steps, _, _ in self.exchanges[-1:]]
                     self.exchanges.append(self.exchange(before, range(first, first + self.local_steps)))
 
     def pixels(self, step: int) -> Any:
         return (tf.cast(self.images[step], tf.float32) - self.mean_image) / 255
 
     def exchange(self, before: list[Any], steps: range) -> Any:
-        """Gives `step` after this exchange, and cost and number of right answers of its last batch."""
+        """Gives `steps` after this exchange, and cost and number of right answers of its last batch."""
         with tf.control_dependencies(self.enter(before)):  # what is defined inside runs after these
             parameters = tf.concat([part.read_value() for part in self.parts], 0)
         changes = []
@@ -141,8 +144,9 @@ class Replica:
         return before
 
     def send(self, change: Any) -> Any:
-        with tf.control_dependencies(self.subtract(change)), tf.device(self.step.device):
-            return self.step.assign_add(self.local_steps)
+        with tf.control_dependencies(self.subtract(change)), tf.device(self.steps.device):
+            mine = tf.one_hot(self.task.number, self.workers, self.local_steps, dtype=tf.int64)
+            return self.steps.assign_add(mine)
 
     def subtract(self, change: Any) -> list[Any]:
         pieces = tf.split(change, [part.shape[0] for part in self.parts])
@@ -170,24 +174,24 @@ class SyncReplica(Replica):
         super().__init__(task, options, mean_image)
 
     def enter(self, before: list[Any]) -> list[Any]:
-        with tf.control_dependencies(before), tf.device(self.step.device):
+        with tf.control_dependencies(before), tf.device(self.steps.device):
             self.round = self.gates[self.task.number].dequeue()
         return [self.round]
 
     def send(self, change: Any) -> Any:
-        with tf.device(self.step.device):
+        with tf.device(self.steps.device):
             done = [self.mean.apply_grad(change, self.round)]
-            step = (self.round + 1) * self.workers * self.local_steps
+            steps = tf.fill([self.workers], (self.round + 1) * self.local_steps)
             if self.task.is_chief:
                 with tf.control_dependencies(done):
                     applied = self.subtract(self.mean.take_grad(self.workers))  # waits for all workers
-                with tf.control_dependencies(applied), tf.control_dependencies([self.step.assign(step)]):
+                with tf.control_dependencies(applied), tf.control_dependencies([self.steps.assign(steps)]):
                     done = [gate.enqueue(self.round + 1) for gate in self.gates]
             with tf.control_dependencies(done):
-                return tf.identity(step)
+                return tf.identity(steps)
 
     def admit(self, workers: Sequence[int]) -> list[Any]:
-        now = self.step // (self.workers * self.local_steps)
+        now = tf.reduce_max(self.steps) // self.local_steps
         admitted = [self.mean.set_global_step(now)] if self.task.is_chief else []
         for gate in (self.gates[worker] for worker in workers):
             with tf.control_dependencies([gate.dequeue_many(gate.size())]):
@@ -201,18 +205,18 @@ class SyncReplica(Replica):
 class Training:
     """One worker's training. The chief also initialises, restores and saves it.
 
-    An epoch is over when all workers together have trained on as many batches as the training set has.
+    In an epoch each worker trains on all images of its share.
     """
 
     session: Any = None
     cost, seconds = math.nan, 0.0
 
     def __init__(self, task: Task, options: argparse.Namespace, images: Any, labels: Any) -> None:
-        self.task, self.options, workers = task, options, len(task.workers)
-        self.images, self.labels = mnist.take_share(images, labels, task.number, workers)
+        self.task, self.options = task, options
+        self.images, self.labels = mnist.take_share(images, labels, task.number, len(task.workers))
         self.batch = min(options.batch_size, len(self.labels))
-        self.per_epoch = len(self.labels) // self.batch * workers  # steps
-        self.last_step = options.epochs * self.per_epoch
+        self.per_epoch = len(self.labels) // self.batch  # steps of one worker
+        self.quota = options.epochs * self.per_epoch
         self.target = task.start_server().target if task.ps else ""
         replica = SyncReplica if options.sync else Replica
         self.replica = replica(task, options, images.mean(axis=0, dtype=np.float32))
@@ -228,7 +232,9 @@ class Training:
             try:
                 self.session = self.open_session()
                 self.train()
-                self.save()
+                if self.task.is_chief:
+                    self.wait_for_others()
+                    self.save()
                 return self.evaluate(test_images, test_labels)
             except (tf.errors.AbortedError, tf.errors.UnavailableError) as error:
                 print(f"Lost a ps, waiting until it is back: {error.message}", flush=True)
@@ -255,21 +261,27 @@ class Training:
         return session
 
     def initialise(self, session: Any) -> None:
-        folder = self.options.checkpoint_dir
-        checkpoint = tf.train.latest_checkpoint(str(folder)) if folder else None
-        if checkpoint:
+        """All variables, from the last checkpoint if there is one."""
+        folder, replica, values = self.options.checkpoint_dir, self.replica, {}
+        if checkpoint := folder and tf.train.latest_checkpoint(str(folder)):
             print(f"Resuming from {checkpoint}", flush=True)
-            self.replica.saver.restore(session, checkpoint)
-        else:
-            session.run(self.replica.initialise)
+            parameters, steps = (tf.train.load_variable(checkpoint, name) for name in ("parameters", "steps"))
+            if len(steps) != replica.workers:  # then all have done the same part of it
+                steps = np.full(replica.workers, steps.sum() // replica.workers)
+            values = dict(zip(replica.first, (parameters, steps)))
+        session.run(replica.initialise, values)
 
     def save(self) -> None:
-        """The chief saves a checkpoint, if there is a folder for it and something to save."""
-        if self.task.is_chief and self.options.checkpoint_dir and self.session:
+        """Save a checkpoint, if there is a folder for it and something to save."""
+        if self.options.checkpoint_dir and self.session:
             with self.saving:
-                path, step = self.options.checkpoint_dir / "model.ckpt", self.session.run(self.replica.step)
+                path, step = self.options.checkpoint_dir / "model.ckpt", self.steps().sum()
                 self.replica.saver.save(self.session, str(path), step, write_meta_graph=False)
             self.saved = time.monotonic()
+
+    def steps(self) -> Any:
+        """How many steps each worker has made."""
+        return self.session.run(self.replica.steps)
 
     def stop(self) -> None:
         """Save and end, though training goes on in another thread, or waits for the dead."""
@@ -280,45 +292,52 @@ class Training:
             os._exit(128 + signal.SIGTERM)
 
     def train(self) -> None:
-        """Train until all workers together have made all steps."""
-        replica, local_steps = self.replica, self.options.local_steps
-        step = int(self.session.run(replica.step))
-        stream = mnist.batches(
-            self.images, self.labels, self.batch, self.task.number, step // replica.workers
-        )
-        self.began, self.reported, mine = (time.monotonic(), step), time.monotonic(), 0
-        while step < self.last_step:
-            left = math.ceil((self.last_step - step) / replica.workers / local_steps)
-            exchanges = replica.exchanges[:left]
-            steps = len(exchanges) * local_steps
-            feed = dict(zip((replica.images, replica.labels), zip(*itertools.islice(stream, steps))))
-            now, self.cost, right = self.session.run(exchanges[-1], feed)
-            step, mine = int(now), mine + steps
-            if mine >= self.options.report_every or step >= self.last_step:
-                self.report(step, mine, right / self.batch)
-                mine = 0
-            if time.monotonic() - self.saved > self.options.checkpoint_every:
+        """Train until every image of the share had its turn in every epoch."""
+        replica, number, local_steps = self.replica, self.task.number, self.options.local_steps
+        step = int(self.steps()[number])
+        self.began = self.reported = time.monotonic(), step
+        stream = mnist.batches(self.images, self.labels, self.batch, number, step)
+        while step < self.quota:
+            exchanges = replica.exchanges[: math.ceil((self.quota - step) / local_steps)]
+            batches = itertools.islice(stream, len(exchanges) * local_steps)
+            feed = dict(zip((replica.images, replica.labels), zip(*batches)))
+            steps, self.cost, right = self.session.run(exchanges[-1], feed)
+            step = int(steps[number])
+            if step - self.reported[1] >= self.options.report_every or step >= self.quota:
+                self.report(step, int(steps.sum()), right / self.batch)
+            if self.task.is_chief and time.monotonic() - self.saved > self.options.checkpoint_every:
                 self.save()
         self.seconds = time.monotonic() - self.began[0]
 
-    def report(self, step: int, mine: int, accuracy: float) -> None:
+    def report(self, step: int, all_steps: int, accuracy: float) -> None:
         """A line on what is behind and what is ahead, and a point in each of TensorBoard's curves."""
         now, live = time.monotonic(), sys.stdout.isatty()
-        seconds, self.reported = (now - self.reported) / mine, now  # per step of this worker
-        left = (self.last_step - step) * (now - self.began[0]) / (step - self.began[1])
-        epoch, batch = divmod(min(step, self.last_step) - 1, self.per_epoch)
+        seconds = (now - self.reported[0]) / (step - self.reported[1])  # per step
+        left = (self.quota - step) * (now - self.began[0]) / (step - self.began[1])
+        epoch, batch = divmod(step - 1, self.per_epoch)
         line = (
-            f"Worker: {self.task.number},  Step: {step},  Epoch: {epoch + 1:2d},  "
+            f"Worker: {self.task.number},  Step: {all_steps},  Epoch: {epoch + 1:2d},  "
             f"Batch: {batch + 1:3d} of {self.per_epoch:3d},  Cost: {self.cost:.4f},  "
-            f"AvgTime: {1000 * seconds:.2f}ms,  Left: {max(0, left):.0f}s"
+            f"AvgTime: {1000 * seconds:.2f}ms,  Left: {left:.0f}s"
         )
         line = f"\r{line}\033[K" if live else line
-        print(line, end="" if live and step < self.last_step else "\n", flush=True)
+        print(line, end="" if live and step < self.quota else "\n", flush=True)
         if self.writer:
             points = {"cost": self.cost, "accuracy": accuracy, "images_per_second": self.batch / seconds}
             values = [tf.Summary.Value(tag=tag, simple_value=value) for tag, value in points.items()]
-            self.writer.add_summary(tf.Summary(value=values), step)
+            self.writer.add_summary(tf.Summary(value=values), all_steps)
             self.writer.flush()
+        self.reported = now, step
+
+    def wait_for_others(self) -> None:
+        """Until all workers are done, or none makes progress any more: some may be gone for good."""
+        last, since = self.steps(), time.monotonic()
+        while (steps := self.steps()).min() < self.quota and time.monotonic() - since < PATIENCE:
+            if (steps != last).any():
+                last, since = steps, time.monotonic()
+            time.sleep(0.1)
+        if late := np.flatnonzero(steps < self.quota).tolist():
+            print(f"Not waiting any longer for workers that make no progress: {late}", flush=True)
 
     def evaluate(self, images: Any, labels: Any) -> float:
         """The part of the test images that the model recognises; in pieces, which takes less memory."""

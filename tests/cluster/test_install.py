@@ -52,7 +52,7 @@ class Site:
 
     def submit(self, *arguments: str) -> str:
         (self.cluster.home() / "script.py").write_text(SCRIPT)
-        return self.cluster.qsub(*arguments, "-cwd", "/srv/tf_submit/tf_submit.py", "script.py")
+        return self.cluster.qsub(*arguments, "-cwd", "/srv/tf_submit/tf_submit.py", "--ps", "0", "script.py")
 
     def tasks(self, job: str) -> list[str]:
         """What the tasks of a finished job printed."""
@@ -85,8 +85,7 @@ def test_from_a_fresh_qmaster_to_a_finished_job(site):
         "add 'tensorflow' to queue all.q\n"
     )
     tasks = site.tasks(site.submit("-pe", "tensorflow", "4"))
-    assert sorted(task.split()[0] for task in tasks) == ["ps", "worker", "worker", "worker"]
-    assert sorted(task.split()[2] for task in tasks) == ["node1", "node1", "node2", "node2"]
+    assert tasks == ["worker on node1", "worker on node1", "worker on node2", "worker on node2"]
 
 
 def test_running_it_twice_changes_nothing(site):
@@ -112,7 +111,7 @@ def test_a_job_gets_one_gpu_for_each_slot(site):
     site.done("--gpu-complex")
     site.root(MASTER, "qconf", "-aattr", "exechost", "complex_values", "gpu=2", "node2")
     tasks = site.tasks(site.submit("-pe", "tensorflow", "2", "-l", "gpu=1"))
-    assert tasks == ["ps on node2", "worker on node2"]
+    assert tasks == ["worker on node2", "worker on node2"]
     refused = site.refused("--uninstall", "--gpu-complex")
     assert 'still referenced in host "node2"' in refused
     site.root(MASTER, "qconf", "-dattr", "exechost", "complex_values", "gpu", "node2")

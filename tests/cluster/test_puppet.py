@@ -67,7 +67,9 @@ def apply(cluster: Cluster, host: str, manifest: str, *options: str) -> Run:
     """Apply a manifest on a host, as strict as Puppet 8 is without being asked."""
     command = ["puppet", "apply", "--color=false", "--detailed-exitcodes", "--modulepath=/home/modules"]
     strict = ["--strict=error", "--strict_variables"]
-    folders = [f"--{kind}dir=/tmp/puppet/{kind}" for kind in ("conf", "code", "var", "log", "run", "public")]
+    folders = [
+        f"--{kind}dir=/tmp/puppet/{kind}" for kind in ("conf", "code", "var", "log", "run", "public", "ssl")
+    ]
     argv = [*command, *strict, *folders, *options]
     done = cluster.run(host, argv, user="root", stdin=manifest, timeout=600)
     return Run(done.returncode, done.stdout + done.stderr)
