@@ -139,9 +139,9 @@ def test_the_second_run_changes_nothing(cluster: Cluster) -> None:
 @installed
 def test_a_job_trains_with_the_python_of_the_environment(cluster: Cluster) -> None:
     script = (
-        "import runpy, sys\n"
-        "print('this is', sys.executable)\n"
-        "runpy.run_path('/home/tf_submit/example.py', run_name='__main__')\n"
+        "import os, sys\n"
+        "print('this is', sys.executable, flush=True)\n"
+        "os.execv(sys.executable, [sys.executable, '/home/tf_submit/example.py', *sys.argv[1:]])\n"
     )
     (cluster.home() / "script.py").write_text(script)
     # As the module's README shows.
