@@ -24,7 +24,7 @@ import _grid
 Round = dict[str, float]  # seconds by kind
 
 IMPORTS = "import psutil, json, subprocess, threading"
-PAUSE = 1.0  # seconds between two measurements, for the daemons to clean up
+PAUSE = 2.0  # seconds between two measurements: the qrsh of mpirun end up to a second after it
 TOO_LONG = 60  # seconds
 
 
