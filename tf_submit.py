@@ -31,7 +31,7 @@ TYPE_CHECKING = False  # importing typing would cost every agent some millisecon
 if TYPE_CHECKING:
     import resource
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import IO, Any
+    from typing import IO, Any, NoReturn
 
 __version__ = "0.1.0"
 __doc__ = """Runs a TensorFlow script as parameter servers and workers on the slots of a Grid Engine job.
@@ -1048,7 +1048,6 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import NoReturn
 
 # ============================================================================ errors
 
