@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import itertools
 import json
 import math
 import os
@@ -296,11 +295,11 @@ class Training:
         replica, number, local_steps = self.replica, self.task.number, self.options.local_steps
         step = int(self.steps()[number])
         self.began = self.reported = time.monotonic(), step
-        stream = mnist.batches(self.images, self.labels, self.batch, number, step)
+        batches = mnist.batches(len(self.labels), self.batch, number, step)
         while step < self.quota:
             exchanges = replica.exchanges[: math.ceil((self.quota - step) / local_steps)]
-            batches = itertools.islice(stream, len(exchanges) * local_steps)
-            feed = dict(zip((replica.images, replica.labels), zip(*batches)))
+            chosen = np.array([next(batches) for _ in range(len(exchanges) * local_steps)])
+            feed = {replica.images: self.images[chosen], replica.labels: self.labels[chosen]}
             steps, self.cost, right = self.session.run(exchanges[-1], feed)
             step = int(steps[number])
             if step - self.reported[1] >= self.options.report_every or step >= self.quota:

@@ -123,14 +123,15 @@ def take_share(images: Any, labels: Any, worker: int, workers: int) -> tuple[Any
     return images[mine], labels[mine]
 
 
-def batches(images: Any, labels: Any, size: int, worker: int, first: int) -> Iterator[tuple[Any, Any]]:
-    """Endless batches of images and labels, from the first-th on. Each pass has an order of its own, the same
-    again after a restart; images that are left over at its end have their turn in another pass.
+def batches(images: int, size: int, worker: int, first: int) -> Iterator[Any]:
+    """Endless batches, each the numbers of so many of a worker's images, from the first-th on.
+
+    Each pass has an order of its own, the same again after a restart; images that are left over at its end
+    have their turn in another pass.
     """
-    first_pass, first_batch = divmod(first, len(labels) // size)
+    first_pass, first_batch = divmod(first, images // size)
     for number in itertools.count(first_pass):
-        order = np.random.default_rng([number, worker]).permutation(len(labels))
-        for batch in range(first_batch, len(labels) // size):
-            chosen = order[batch * size : (batch + 1) * size]
-            yield images[chosen], labels[chosen]
+        order = np.random.default_rng([number, worker]).permutation(images)
+        for batch in range(first_batch, images // size):
+            yield order[batch * size : (batch + 1) * size]
         first_batch = 0

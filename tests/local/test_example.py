@@ -253,14 +253,14 @@ def sgd(data: Path, workers: int, local_steps: int, rounds: int) -> np.ndarray:
     images, labels, _, _ = mnist.load(data)
     mean = images.mean(axis=0)
     shares = [mnist.take_share(images, labels, worker, workers) for worker in range(workers)]
-    streams = [mnist.batches(*share, 20, worker, 0) for worker, share in enumerate(shares)]
+    streams = [mnist.batches(len(share[1]), 20, worker, 0) for worker, share in enumerate(shares)]
     for _ in range(rounds):
         changes = []
-        for stream in streams:
+        for (images, labels), stream in zip(shares, streams):
             local = parameters.copy()
             for _ in range(local_steps):
-                pixels, answers = next(stream)
-                local -= 0.5 * gradient(local, (pixels - mean) / 255, answers)
+                chosen = next(stream)
+                local -= 0.5 * gradient(local, (images[chosen] - mean) / 255, labels[chosen])
             changes.append(parameters - local)
         parameters = parameters - np.mean(changes, axis=0)
     return parameters
