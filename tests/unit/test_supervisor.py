@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from pathlib import Path
@@ -427,8 +428,11 @@ def test_a_cluster_spec_that_cannot_be_written_is_an_error_and_nothing_is_starte
 def test_when_the_jobs_output_cannot_be_written_the_job_ends_in_order(play):
     job = play()
     workers_end(job, worker_0=(500.0, 0, ""), worker_1=(500.0, 0, ""))
-    job.agent("worker:0").do_share = lambda **_: job.console.fds.update({2: 99})
+    reader, stderr = os.pipe()
+    os.close(reader)
+    job.agent("worker:0").do_share = lambda **_: job.console.fds.update({2: stderr})
     job.agent("worker:1").exits[0] = (2.0, 0, "a line that cannot be written")
     assert job.run() == 1
     assert "stop" in job.agent("worker:0").words
     assert json.loads((Path(job.job.folder.path) / "summary.json").read_text())["status"] == 1
+    os.close(stderr)
