@@ -298,7 +298,8 @@ def test_training_goes_on_with_a_worker_that_is_started_again_and_in_a_job_that_
     requeued = Folder(cluster, "requeued").submit("--requeue", "1", *words, slots=3)
     wait_for(restarted, "worker:1@", 2)
     kill(restarted, "task", signal.SIGKILL, "worker:1")
-    wait_until(lambda: list(requeued.traces.glob("checkpoints/*.index")), 90, "there is a checkpoint")
+    saved = "*.tf*/checkpoints/*.index"
+    wait_until(lambda: list(requeued.folder.glob(saved)), 90, "there is a checkpoint")
     kill(requeued, "task", signal.SIGKILL, "ps:0")
     assert restarted.wait().status == 0, restarted.output
     assert summary(restarted, "worker:1")["restarts"] == 1
