@@ -378,7 +378,7 @@ class Hosts:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: str = "",
-        timeout: float = 60,
+        timeout: float = 180,  # seconds: a qmaster that has just lost a host may be deaf for a minute
     ) -> subprocess.CompletedProcess[str]:
         """Run a command (a sequence), or a line for bash (a string), on a host.
 
