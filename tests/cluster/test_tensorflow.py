@@ -20,13 +20,13 @@ def exits(job: Job) -> dict[str, str]:
 
 
 def test_the_example_trains_and_its_job_ends_with_its_last_worker(folder: Folder) -> None:
-    words = ["-p", "2222", "/srv/tf_submit/example.py", "--epochs", "1"]
+    words = ["-p", "2222", "/srv/tf_submit/example.py", "--epochs", "2"]
     job = folder.submit(*words, slots=4, qsub=["-binding", "linear:1"]).wait()
     assert job.status == 0, job.output
     assert [record["exit_status"] for record in job.records] == ["0"] * 5
     assert re.search(r"^tf_submit \| worker:2  node\d  node\d:22\d\d  \S+ \(socket \d+\)$", job.output, re.M)
     [accuracy] = re.findall(r"^worker:0@node\d \| Test-Accuracy: (.*)$", job.output, re.MULTILINE)
-    assert float(accuracy) > 0.4  # 48 asynchronous steps gave 0.64 to 0.89, guessing gives 0.1
+    assert float(accuracy) > 0.6  # two epochs of the sample give about 0.9, guessing gives 0.1
     assert re.match(r"the job succeeded: 4 tasks on \d hosts, ", job.lines()[-1])
     assert exits(job) == {"ps:0": "stopped", "worker:0": "0", "worker:1": "0", "worker:2": "0"}
     tasks = job.json("summary.json")["tasks"]
