@@ -52,6 +52,7 @@ MARK = b"\0" + READY.encode() + b"\n"
 # holds: a frame of that size goes in one piece through all pipes.
 CHUNK = (1 << 16) - 1
 LARGEST_FRAME = 1 << 28  # bytes; anything longer is no frame
+AT_ONCE = 256  # bytes; of less output the shepherd waits 10 ms for more
 
 
 def frame(kind: bytes, task: int, payload: bytes) -> bytes:
@@ -64,7 +65,8 @@ def message(type_: str, **fields: Any) -> bytes:
 
     Arguments, variables and paths travel as their bytes: the other end may have another locale.
     """
-    return frame(MESSAGE, 0, os.fsencode(json.dumps({"type": type_, **fields}, ensure_ascii=False)))
+    text = os.fsencode(json.dumps({"type": type_, **fields}, ensure_ascii=False))
+    return frame(MESSAGE, 0, text.ljust(AT_ONCE))
 
 
 class Decoder:
@@ -487,7 +489,7 @@ class Child:
     def __init__(self, number: int) -> None:
         self.number = number
         self.process: subprocess.Popen[bytes] | None = None
-        self.pipes: dict[int, Callable[[], None]] = {}  # still open, with their readers
+        self.pipes: set[int] = set()  # those that are still open
         self.status: int | None = None  # as in subprocess, once the process has ended
         self.cpu, self.memory = 0.0, 0  # CPU seconds, peak resident bytes of the process tree
         self.before = 0.0  # CPU seconds of the processes before this one
@@ -509,8 +511,8 @@ class Child:
             strays = [pid for pid in pids if group_of(pid) != pids[0]]
             send_signal([-pids[0], *strays], number)
 
-    def sample(self) -> tuple[float, int]:
-        """CPU seconds so far and resident bytes now, of the process tree."""
+    def sample(self) -> None:
+        """Looks at the CPU seconds so far and the resident bytes of the process tree."""
         import psutil
 
         cpu, memory = self.before, 0
@@ -520,7 +522,6 @@ class Child:
                 cpu += sum(process.cpu_times()[:4])  # user, system and those of children that ended
                 memory += process.memory_info().rss
         self.cpu, self.memory = max(self.cpu, cpu), max(self.memory, memory)
-        return self.cpu, memory
 
     def end(self, process: subprocess.Popen[bytes], status: int, used: resource.struct_rusage) -> None:
         """The process has ended, as wait4(2) says."""
@@ -532,12 +533,17 @@ class Child:
 class Agent:
     """Serves the launcher: says what it found on its host, runs tasks, passes on their output.
 
-    One thread and one selector. Output waits in ``unsent`` while the launcher is slow; when that is full,
-    the tasks' pipes are left alone, so that a task waits as it would for a slow terminal.
+    One thread and one selector, which holds another one with the tasks' pipes. Output waits in ``unsent``
+    while the launcher is slow; when that is full, the pipes are left alone, so that a task waits as it would
+    for a slow terminal. They are left alone for a moment as well where little comes from many tasks: to wake
+    up for every line takes more time than the line.
     """
 
     FULL = 1 << 20  # bytes
+    LITTLE = 1 << 16  # bytes per tick
+    GATHER, LONGEST_GATHER = 0.002, 0.1  # seconds per task, and at most, to leave the pipes alone then
     TICK = 1.0  # seconds between two looks at the guardian and at the launcher's silence
+    SAMPLE = 30.0  # seconds between two looks at what the tasks use
     DRAIN = 1.0  # seconds for pipes that a task's descendants keep open after its end
 
     def __init__(self, guardian_gone: int) -> None:
@@ -548,9 +554,13 @@ class Agent:
         self.cluster = ClusterSpec({})
         self.common: dict[str, Any] = {"grace": 0.0, "lost_after": math.inf, "stop_signal": signal.SIGTERM}
         self.lifeline: socket.socket | None = None  # to the launcher's host
-        self.finished = self.suspended = self.lost = self.full = False
+        self.finished = self.suspended = self.lost = self.reading = False
         self.heard = self.ticked = time.monotonic()
+        self.sampled = -math.inf
+        self.read_at = 0.0  # when to look at the pipes again
+        self.passed = self.passed_before = 0  # bytes of output since the last tick, and in the one before
         self.selector = selectors.DefaultSelector()
+        self.pipes = selectors.DefaultSelector()  # in the other one while they are read
         self.listen(guardian_gone, lambda: self.lose(guardian_gone))
         self.listen(0, lambda: self.obey(os.read(0, CHUNK)))
         os.set_blocking(1, False)
@@ -595,7 +605,10 @@ class Agent:
 
     def patience(self) -> float:
         """Seconds until something has to be done though nothing happens."""
-        deadlines = [child.deadline - time.monotonic() for child in self.children if child.deadline]
+        now = time.monotonic()
+        deadlines = [child.deadline - now for child in self.children if child.deadline]
+        if not self.reading and not self.full:
+            deadlines.append(self.read_at - now)
         return max(0.0, min([self.TICK, *deadlines]))
 
     def tick(self) -> None:
@@ -607,6 +620,7 @@ class Agent:
                 self.lose_patience(child)
         if now - self.ticked >= self.TICK:
             self.look_around(now)
+        self.look_at_pipes(now >= self.read_at and not self.full)
         if self.lost and not any(child.running for child in self.children):
             self.finished = True
 
@@ -619,6 +633,7 @@ class Agent:
         if stopped or now - self.ticked > 5 * self.TICK:
             self.heard += now - self.ticked
         self.ticked = now
+        self.passed, self.passed_before = 0, self.passed
         silence = now - self.heard
         if self.lost:
             return
@@ -674,24 +689,15 @@ class Agent:
             self.lost = True
         if self.lost:
             self.unsent.clear()
-        self.balance()
-
-    def balance(self) -> None:
-        """Waits for room where there is something to send; stops reading from tasks while it is too much."""
         watched = 1 in self.selector.get_map()
         if self.unsent.size and not watched:
             self.selector.register(1, selectors.EVENT_WRITE, self.flush)
         elif watched and not self.unsent.size:
             self.selector.unregister(1)
-        full = self.unsent.size > self.FULL
-        if full != self.full:
-            self.full = full
-            for child in self.children:
-                for fd, reader in child.pipes.items():
-                    if full:
-                        self.selector.unregister(fd)
-                    else:
-                        self.listen(fd, reader)
+
+    @property
+    def full(self) -> bool:
+        return self.unsent.size > self.FULL
 
     # ---- from the launcher
 
@@ -741,7 +747,12 @@ class Agent:
         }
 
     def do_ping(self) -> None:
-        self.say("pong", usage=[child.sample() for child in self.children])
+        now = time.monotonic()
+        if now - self.sampled >= self.SAMPLE:
+            self.sampled = now
+            for child in self.children:
+                child.sample()
+        self.say("pong", usage=[(child.cpu, child.memory) for child in self.children])
 
     def do_share(self, addresses: dict[str, list[str]], evaluator: str, **common: Any) -> None:
         """Keeps what the tasks of the job have in common: cluster spec, command, environment, folder."""
@@ -819,18 +830,34 @@ class Agent:
 
         def read() -> None:
             data = os.read(fd, CHUNK - FRAME.size)
+            self.passed += len(data)
             if data:
                 self.send(frame(kind, child.number, data))
             else:
                 self.close(child, fd)
 
-        child.pipes[fd] = read
-        self.listen(fd, read)
+        child.pipes.add(fd)
+        self.pipes.register(fd, selectors.EVENT_READ, read)
+
+    def look_at_pipes(self, reading: bool) -> None:
+        """Turns on or off that the selector listens to the tasks' pipes."""
+        if reading and not self.reading:
+            self.listen(self.pipes.fileno(), self.read_pipes)
+        elif self.reading and not reading:
+            self.selector.unregister(self.pipes.fileno())
+        self.reading = reading
+
+    def read_pipes(self) -> None:
+        """Passes on what has come; where that is little, more may gather."""
+        for key, _ in self.pipes.select(0):
+            key.data()
+        if max(self.passed, self.passed_before) < self.LITTLE:
+            pause = min(self.GATHER * len(self.children), self.LONGEST_GATHER)
+            self.read_at = time.monotonic() + pause
 
     def close(self, child: Child, fd: int) -> None:
-        if not self.full:
-            self.selector.unregister(fd)
-        del child.pipes[fd]
+        self.pipes.unregister(fd)
+        child.pipes.discard(fd)
         self.report(child)
 
     def reap(self, _signals: bytes) -> None:
@@ -851,6 +878,7 @@ class Agent:
         if not any(child.running for child in self.children):
             send_signal(descendants(os.getpid()), signal.SIGKILL)
         child.deadline = time.monotonic() + self.DRAIN
+        self.read_at = 0.0
         self.report(child)
 
     def lose_patience(self, child: Child) -> None:
@@ -2719,7 +2747,7 @@ def tensorboard(
 # modules in the job's working directory: a user may have a queue.py there.
 BOOTSTRAP = (
     "import sys;sys.path=list(filter(None,sys.path));"
-    f"print(chr(0)+'{READY}',flush=True);"
+    f"print(' '*{AT_ONCE}+chr(0)+'{READY}',flush=True);"
     "i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
 )
 
@@ -2790,6 +2818,25 @@ def spared() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def unhurried() -> Iterator[None]:
+    """What is started inside has the policy SCHED_BATCH, sched(7), where this process has the usual one.
+
+    A thread that qrsh starts wakes the one that waits for it, and says only then that it runs. With the usual
+    policy the other one often looks in between, and looks again after 0.1 s, at the start and at the end.
+    """
+    usual = os.sched_getscheduler(0) == os.SCHED_OTHER
+    with contextlib.suppress(OSError):  # a container may forbid it
+        if usual:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if usual:
+                os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def ask_scheduler(environ: Mapping[str, str], *command: str) -> str:
@@ -2894,9 +2941,10 @@ class Link:
         self.noise, self.ready = b"", False
         self.unsent.clear()
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, bufsize=0
-        )
+        with unhurried() if self.group.transport == "qrsh" else contextlib.nullcontext():
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, bufsize=0
+            )
         assert self.process.stdin
         os.set_blocking(self.process.stdin.fileno(), False)
         self.reader = threading.Thread(target=self.read, args=(self.process,), daemon=True)
@@ -3549,11 +3597,14 @@ def awaited_tasks(tasks: Iterable[Task], success: str) -> list[str]:
 
 
 def alternate_hosts(links: Sequence[Link]) -> list[Link]:
-    """The links so that neighbours are on different hosts: each sge_execd gets its share of the starts."""
+    """The links so that neighbours are on different hosts: each sge_execd gets its share of the starts.
+
+    Agents that need no qrsh come last: they are there first all the same.
+    """
     seen: collections.Counter[str] = collections.Counter()
     turns = []
     for link in links:
-        turns.append(seen[link.group.host])
+        turns.append((link.group.transport == "local", seen[link.group.host]))
         seen[link.group.host] += 1
     return [link for _, link in sorted(zip(turns, links), key=lambda pair: pair[0])]
 

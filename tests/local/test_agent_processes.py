@@ -162,6 +162,20 @@ def test_the_end_of_the_output_waits_for_a_reader_that_pauses(tmp_path, left):
     assert received.count(b"x" * 99) == 40_000
 
 
+def test_the_lines_of_many_tasks_do_not_wake_their_agent_one_by_one(start):
+    part = "worker=[(print(i, flush=True), time.sleep(0.05)) for i in range(40)]; print('done', flush=True); wait()"
+    job = start("--local", "20", "--ps", "0", "--per-host", str(PLAY), part).wait_for("| done", 20)
+    status = Path(f"/proc/{job.pid_of('agent')}/status").read_text()
+    assert int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0]) < 20 * 40 / 2
+    os.kill(job.process.pid, signal.SIGTERM)
+    assert job.end() == 143
+    assert all(
+        f"worker:{task}@localhost | {line}\n" in job.output.read_text()
+        for task in range(20)
+        for line in range(40)
+    )
+
+
 def test_when_nobody_reads_its_output_any_more_the_job_ends(tmp_path):
     part = "worker=[print(i) for i in range(9999)]; wait()"
     command = f"{sys.executable} {ROOT}/tf_submit.py --local 2 {PLAY} '{part}'"

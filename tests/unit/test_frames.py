@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tf_submit import (
+    AT_ONCE,
     FRAME,
     LARGEST_FRAME,
     MARK,
@@ -74,7 +75,11 @@ def test_what_is_no_frame_is_named(noise):
 
 def test_a_message_has_the_bytes_of_arguments_whatever_they_mean():
     [(kind, _, payload)] = decoded([message("run", argv=["caf\udce9"])])
-    assert (kind, payload) == (MESSAGE, b'{"type": "run", "argv": ["caf\xe9"]}')
+    assert (kind, payload.rstrip()) == (MESSAGE, b'{"type": "run", "argv": ["caf\xe9"]}')
+
+
+def test_a_message_is_long_enough_to_be_sent_at_once():
+    assert len(message("ping")) >= AT_ONCE
 
 
 def test_messages_of_agents_are_read():
