@@ -541,7 +541,8 @@ class Agent:
 
     FULL = 1 << 20  # bytes
     LITTLE = 1 << 16  # bytes per tick
-    GATHER, LONGEST_GATHER = 0.002, 0.1  # seconds per task, and at most, to leave the pipes alone then
+    GATHER = 0.002  # seconds for every further task in which the pipes are left alone where little comes
+    LONGEST_GATHER = 0.1  # seconds
     TICK = 1.0  # seconds between two looks at the guardian and at the launcher's silence
     SAMPLE = 30.0  # seconds between two looks at what the tasks use
     DRAIN = 1.0  # seconds for pipes that a task's descendants keep open after its end
@@ -852,7 +853,7 @@ class Agent:
         for key, _ in self.pipes.select(0):
             key.data()
         if max(self.passed, self.passed_before) < self.LITTLE:
-            pause = min(self.GATHER * len(self.children), self.LONGEST_GATHER)
+            pause = min(self.GATHER * (len(self.children) - 1), self.LONGEST_GATHER)
             self.read_at = time.monotonic() + pause
 
     def close(self, child: Child, fd: int) -> None:
