@@ -724,12 +724,12 @@ class Agent:
         self.common.update(common)
         if signal.getsignal(common["stop_signal"]) == signal.SIG_IGN:
             signal.signal(common["stop_signal"], self.overhear)
-        self.tie(*lifeline)
         self.children = [Child(number) for number in range(len(gpus))]
         try:
             self.say("hello", **self.look(host, port, interface, gpus))
         except (RefusalError, OSError) as error:
             self.say("refuse", why=str(error))
+        self.tie(*lifeline)
 
     def look(self, host: str, port: int | None, interface: str | None, gpus: list[int]) -> dict[str, Any]:
         if importlib.util.find_spec("psutil") is None:  # imported where it is needed, which may be never
@@ -2750,7 +2750,7 @@ def tensorboard(
 BOOTSTRAP = (
     "import sys;sys.path=list(filter(None,sys.path));"
     f"print(' '*{AT_ONCE}+chr(0)+'{READY}',flush=True);"
-    "import json,socket,subprocess;"
+    "import ctypes,json,socket,subprocess;"
     "i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
 )
 
@@ -2922,6 +2922,7 @@ class Link:
     ) -> None:
         self.group, self.logs, self.events = group, logs, events
         self.process: subprocess.Popen[bytes] | None = None
+        self.errors: IO[bytes] | None = None  # what the process writes to stderr
         self.unsent = Outbox()
         self.noise = b""  # what a login shell printed before the agent spoke
         self.heard = 0.0  # monotonic seconds
@@ -2943,7 +2944,7 @@ class Link:
         self.heard = time.monotonic()
         self.noise, self.ready = b"", False
         self.unsent.clear()
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - outlives the process
         with unhurried() if self.group.transport == "qrsh" else contextlib.nullcontext():
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, bufsize=0
@@ -3031,6 +3032,8 @@ class Link:
 
     def printed(self) -> list[str]:
         """The last lines that the start of the agent printed: login shell, qrsh, Python."""
+        if not self.errors:
+            return []
         size = os.fstat(self.errors.fileno()).st_size
         text = self.noise + b"\n" + os.pread(self.errors.fileno(), CHUNK, max(0, size - CHUNK))
         return [line for line in text.decode(errors="replace").splitlines() if line.strip()][-10:]
@@ -3189,6 +3192,7 @@ class Supervisor:
     """
 
     STARTS = 64  # agents that may be starting at the same time, so that no sge_execd is flooded
+    HEAD_START = 0.1  # seconds for the qrsh before agents start that need none, on the same cores
     LOOK = 0.5  # seconds between two looks at all agents
     REPORT = 10.0  # seconds between two lines about missing agents
     LEAVE = 5.0  # seconds for agents to report and leave, after the grace time
@@ -3204,8 +3208,11 @@ class Supervisor:
         }
         self.runs = [run for runs in self.runs_of.values() for run in runs]
         self.awaited = set(awaited_tasks(job.plan.tasks, job.success))
-        self.pending = collections.deque(alternate_hosts(self.links))
-        self.retries: list[tuple[float, Link]] = []  # with the time of the next try
+        remote = [link for link in self.links if link.group.transport == "qrsh"]
+        local = [link for link in self.links if link.group.transport == "local"]
+        self.pending = collections.deque(alternate_hosts(remote or local))
+        # Those to start, for the first time or again, and when.
+        self.later = [(self.now() + self.HEAD_START, link) for link in local if remote]
         self.starting: set[Link] = set()
         self.hellos: dict[Link, Hello] = {}
         self.blocked: set[Link] = set()  # with something unsent
@@ -3265,7 +3272,7 @@ class Supervisor:
 
     def patience(self) -> float:
         """Seconds until something may be due."""
-        return 0.02 if self.blocked else min([self.LOOK, *(start - self.now() for start, _ in self.retries)])
+        return 0.02 if self.blocked else min([self.LOOK, *(start - self.now() for start, _ in self.later)])
 
     def tick(self) -> None:
         """Does what is due; what has to look at all tasks only every LOOK seconds."""
@@ -3301,8 +3308,8 @@ class Supervisor:
 
     def start_some(self, now: float) -> None:
         """Starts agents, as many at a time as is good for the daemons."""
-        self.pending.extend(link for start, link in self.retries if start <= now)
-        self.retries = [(start, link) for start, link in self.retries if start > now]
+        self.pending.extend(link for start, link in self.later if start <= now)
+        self.later = [(start, link) for start, link in self.later if start > now]
         while self.pending and len(self.starting) < self.STARTS:
             self.start(self.pending.popleft())
 
@@ -3478,7 +3485,7 @@ class Supervisor:
         pause = pause_before_retry(link.attempts, status, printed)
         if self.stop_by is None and pause:
             self.console.say(f"{link.names}: {host} did not take it yet, trying again in {pause:g} s")
-            self.retries.append((self.now() + pause, link))
+            self.later.append((self.now() + pause, link))
             return
         self.closed.add(link)
         granted = next(granted for granted in self.job.allocation.hosts if granted.name == host)
@@ -3531,9 +3538,9 @@ class Supervisor:
             return
         busy = any(run.started and not run.done for run in self.runs)
         self.stop_by = self.now() + self.LEAVE + (self.options.grace if busy else 0.0)
-        self.closed.update(self.pending, [link for _, link in self.retries])
+        self.closed.update(self.pending, [link for _, link in self.later])
         self.pending.clear()
-        self.retries.clear()
+        self.later.clear()
         for link in self.links:
             running = [run for run in self.runs_of[link] if run.started and not run.done]
             for run in running:
@@ -3600,14 +3607,11 @@ def awaited_tasks(tasks: Iterable[Task], success: str) -> list[str]:
 
 
 def alternate_hosts(links: Sequence[Link]) -> list[Link]:
-    """The links so that neighbours are on different hosts: each sge_execd gets its share of the starts.
-
-    Agents that need no qrsh come last: they are there first all the same.
-    """
+    """The links so that neighbours are on different hosts: each sge_execd gets its share of the starts."""
     seen: collections.Counter[str] = collections.Counter()
     turns = []
     for link in links:
-        turns.append((link.group.transport == "local", seen[link.group.host]))
+        turns.append(seen[link.group.host])
         seen[link.group.host] += 1
     return [link for _, link in sorted(zip(turns, links), key=lambda pair: pair[0])]
 

@@ -163,8 +163,8 @@ def test_the_end_of_the_output_waits_for_a_reader_that_pauses(tmp_path, left):
 
 
 def test_the_lines_of_many_tasks_do_not_wake_their_agent_one_by_one(start):
-    part = "worker=[(print(i, flush=True), time.sleep(0.05)) for i in range(40)]; print('done', flush=True); wait()"
-    job = start("--local", "20", "--ps", "0", "--per-host", str(PLAY), part).wait_for("| done", 20)
+    part = "worker=[(print(i, flush=True), time.sleep(0.05)) for i in range(40)]; wait()"
+    job = start("--local", "20", "--ps", "0", "--per-host", str(PLAY), part).wait_for("| 39", 20)
     status = Path(f"/proc/{job.pid_of('agent')}/status").read_text()
     assert int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0]) < 20 * 40 / 2
     os.kill(job.process.pid, signal.SIGTERM)
