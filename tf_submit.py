@@ -3192,7 +3192,6 @@ class Supervisor:
     """
 
     STARTS = 64  # agents that may be starting at the same time, so that no sge_execd is flooded
-    HEAD_START = 0.1  # seconds for the qrsh before agents start that need none, on the same cores
     LOOK = 0.5  # seconds between two looks at all agents
     REPORT = 10.0  # seconds between two lines about missing agents
     LEAVE = 5.0  # seconds for agents to report and leave, after the grace time
@@ -3208,11 +3207,8 @@ class Supervisor:
         }
         self.runs = [run for runs in self.runs_of.values() for run in runs]
         self.awaited = set(awaited_tasks(job.plan.tasks, job.success))
-        remote = [link for link in self.links if link.group.transport == "qrsh"]
-        local = [link for link in self.links if link.group.transport == "local"]
-        self.pending = collections.deque(alternate_hosts(remote or local))
-        # Those to start, for the first time or again, and when.
-        self.later = [(self.now() + self.HEAD_START, link) for link in local if remote]
+        self.pending = collections.deque(alternate_hosts(self.links))
+        self.retries: list[tuple[float, Link]] = []  # with the time of the next try
         self.starting: set[Link] = set()
         self.hellos: dict[Link, Hello] = {}
         self.blocked: set[Link] = set()  # with something unsent
@@ -3272,7 +3268,7 @@ class Supervisor:
 
     def patience(self) -> float:
         """Seconds until something may be due."""
-        return 0.02 if self.blocked else min([self.LOOK, *(start - self.now() for start, _ in self.later)])
+        return 0.02 if self.blocked else min([self.LOOK, *(start - self.now() for start, _ in self.retries)])
 
     def tick(self) -> None:
         """Does what is due; what has to look at all tasks only every LOOK seconds."""
@@ -3308,8 +3304,8 @@ class Supervisor:
 
     def start_some(self, now: float) -> None:
         """Starts agents, as many at a time as is good for the daemons."""
-        self.pending.extend(link for start, link in self.later if start <= now)
-        self.later = [(start, link) for start, link in self.later if start > now]
+        self.pending.extend(link for start, link in self.retries if start <= now)
+        self.retries = [(start, link) for start, link in self.retries if start > now]
         while self.pending and len(self.starting) < self.STARTS:
             self.start(self.pending.popleft())
 
@@ -3485,7 +3481,7 @@ class Supervisor:
         pause = pause_before_retry(link.attempts, status, printed)
         if self.stop_by is None and pause:
             self.console.say(f"{link.names}: {host} did not take it yet, trying again in {pause:g} s")
-            self.later.append((self.now() + pause, link))
+            self.retries.append((self.now() + pause, link))
             return
         self.closed.add(link)
         granted = next(granted for granted in self.job.allocation.hosts if granted.name == host)
@@ -3538,9 +3534,9 @@ class Supervisor:
             return
         busy = any(run.started and not run.done for run in self.runs)
         self.stop_by = self.now() + self.LEAVE + (self.options.grace if busy else 0.0)
-        self.closed.update(self.pending, [link for _, link in self.later])
+        self.closed.update(self.pending, [link for _, link in self.retries])
         self.pending.clear()
-        self.later.clear()
+        self.retries.clear()
         for link in self.links:
             running = [run for run in self.runs_of[link] if run.started and not run.done]
             for run in running:
@@ -3607,11 +3603,14 @@ def awaited_tasks(tasks: Iterable[Task], success: str) -> list[str]:
 
 
 def alternate_hosts(links: Sequence[Link]) -> list[Link]:
-    """The links so that neighbours are on different hosts: each sge_execd gets its share of the starts."""
+    """The links so that neighbours are on different hosts: each sge_execd gets its share of the starts.
+
+    Agents that need no qrsh come last: they are there first all the same.
+    """
     seen: collections.Counter[str] = collections.Counter()
     turns = []
     for link in links:
-        turns.append(seen[link.group.host])
+        turns.append((link.group.transport == "local", seen[link.group.host]))
         seen[link.group.host] += 1
     return [link for _, link in sorted(zip(turns, links), key=lambda pair: pair[0])]
 

@@ -31,7 +31,7 @@ def test_what_was_not_started_yet_has_printed_nothing() -> None:
     assert link().printed() == []
 
 
-def test_neighbours_in_the_order_of_starts_are_on_different_hosts() -> None:
-    links = [link(host) for host in ("node1", "node1", "node1", "node2", "node2")]
-    order = [each.group.host for each in alternate_hosts(links)]
-    assert order == ["node1", "node2", "node1", "node2", "node1"]
+def test_neighbours_in_the_order_of_starts_are_on_different_hosts_and_what_needs_no_qrsh_comes_last() -> None:
+    links = [link("node1", "local"), link("node1"), link("node1"), link("node2"), link("node2")]
+    order = [(each.group.host, each.group.transport) for each in alternate_hosts(links)]
+    assert order == [*[("node2", "qrsh"), ("node1", "qrsh")] * 2, ("node1", "local")]

@@ -70,20 +70,6 @@ def test_an_agent_that_does_not_leave_is_cut_off(play):
     assert "worker:1 on node2: no answer at the end" in job.printed
 
 
-def test_agents_that_need_no_qrsh_leave_the_cores_to_the_starts_of_the_others_for_a_moment(play):
-    job = play(2, 1, per_host=True)
-    workers_end(job)
-    assert job.run() == 0
-    assert job.agent("worker:1").when("greet") == 0 < job.agent("ps:0").when("greet") < 0.5
-
-
-def test_agents_that_need_no_qrsh_start_at_once_where_there_are_no_others(play):
-    job = play(3, per_host=True)
-    workers_end(job)
-    assert job.run() == 0
-    assert job.agent("ps:0").when("greet") == 0
-
-
 # ---- failures of tasks
 
 
