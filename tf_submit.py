@@ -541,8 +541,8 @@ class Agent:
 
     FULL = 1 << 20  # bytes
     LITTLE = 1 << 16  # bytes per tick
-    GATHER = 0.002  # seconds for every further task in which the pipes are left alone where little comes
-    LONGEST_GATHER = 0.1  # seconds
+    GATHER = 0.002  # seconds to leave the pipes alone for every task but the first
+    LONGEST_GATHER = 0.1  # seconds to leave them alone, however many tasks
     TICK = 1.0  # seconds between two looks at the guardian and at the launcher's silence
     SAMPLE = 30.0  # seconds between two looks at what the tasks use
     DRAIN = 1.0  # seconds for pipes that a task's descendants keep open after its end
@@ -561,7 +561,7 @@ class Agent:
         self.read_at = 0.0  # when to look at the pipes again
         self.passed = self.passed_before = 0  # bytes of output since the last tick, and in the one before
         self.selector = selectors.DefaultSelector()
-        self.pipes = selectors.DefaultSelector()  # in the other one while they are read
+        self.outputs = selectors.DefaultSelector()  # the tasks' pipes; in the other one while they are read
         self.listen(guardian_gone, lambda: self.lose(guardian_gone))
         self.listen(0, lambda: self.obey(os.read(0, CHUNK)))
         os.set_blocking(1, False)
@@ -838,26 +838,26 @@ class Agent:
                 self.close(child, fd)
 
         child.pipes.add(fd)
-        self.pipes.register(fd, selectors.EVENT_READ, read)
+        self.outputs.register(fd, selectors.EVENT_READ, read)
 
     def look_at_pipes(self, reading: bool) -> None:
         """Turns on or off that the selector listens to the tasks' pipes."""
         if reading and not self.reading:
-            self.listen(self.pipes.fileno(), self.read_pipes)
+            self.listen(self.outputs.fileno(), self.read_pipes)
         elif self.reading and not reading:
-            self.selector.unregister(self.pipes.fileno())
+            self.selector.unregister(self.outputs.fileno())
         self.reading = reading
 
     def read_pipes(self) -> None:
         """Passes on what has come; where that is little, more may gather."""
-        for key, _ in self.pipes.select(0):
+        for key, _ in self.outputs.select(0):
             key.data()
         if max(self.passed, self.passed_before) < self.LITTLE:
             pause = min(self.GATHER * (len(self.children) - 1), self.LONGEST_GATHER)
             self.read_at = time.monotonic() + pause
 
     def close(self, child: Child, fd: int) -> None:
-        self.pipes.unregister(fd)
+        self.outputs.unregister(fd)
         child.pipes.discard(fd)
         self.report(child)
 
@@ -2825,21 +2825,22 @@ def spared() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unhurried() -> Iterator[None]:
-    """What is started inside has the policy SCHED_BATCH, sched(7), where this process has the usual one.
+    """What is started inside has the policy SCHED_BATCH, sched(7), where this process has the usual one and
+    may choose: not every container or C library lets it.
 
     A thread that qrsh starts wakes the one that waits for it, and says only then that it runs. With the usual
     policy the other one often looks in between, and looks again after 0.1 s, at the start and at the end.
     """
-    usual = os.sched_getscheduler(0) == os.SCHED_OTHER
-    with contextlib.suppress(OSError):  # a container may forbid it
-        if usual:
+    changed = False
+    with contextlib.suppress(OSError):
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            changed = True
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            if usual:
-                os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        if changed:
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def ask_scheduler(environ: Mapping[str, str], *command: str) -> str:

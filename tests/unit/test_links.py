@@ -27,6 +27,21 @@ def test_only_a_qrsh_runs_as_a_batch_process(transport: str, policy: int) -> Non
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
+def test_where_no_policy_can_be_chosen_qrsh_starts_with_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError
+
+    for name in ("sched_getscheduler", "sched_setscheduler"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, refuse)
+            started = link()
+            started.start(SAY_POLICY)
+        assert started.events.get(timeout=20).type == "gone"
+        assert started.printed() == [str(os.SCHED_OTHER)]
+
+
 def test_what_was_not_started_yet_has_printed_nothing() -> None:
     assert link().printed() == []
 
